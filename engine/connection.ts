@@ -1,0 +1,224 @@
+import Redis, { type Cluster, type RedisOptions } from 'ioredis';
+import { RedisLockError, explain, isFatal, isPassing, unavailable } from './errors';
+
+export type Client = Redis | Cluster;
+
+/** Where the locks live: an address, ioredis options, or a client of the caller's, which is never closed here. */
+export type Source = { url: string } | { options: RedisOptions } | { redis: Client };
+
+/** @returns the first client, how to make further ones (undefined for a client of the caller's), and a subscriber */
+export function clientFrom(source: Source, limitMs: number): { client: Client; make?: () => Redis; makeSubscriber: () => Client } {
+  if ('redis' in source) {
+    const { redis } = source;
+    // Its own connection, since a subscribed one takes no other commands.
+    const makeSubscriber = () =>
+      redis.isCluster ? (redis as Cluster).duplicate() : (redis as Redis).duplicate({ lazyConnect: true, ...SUBSCRIBER });
+    return { client: redis, makeSubscriber };
+  }
+  const make = (extra?: RedisOptions) =>
+    'url' in source ? new Redis(source.url, clientOptions(extra, limitMs)) : new Redis(clientOptions({ ...source.options, ...extra }, limitMs));
+  return { client: make(), make: () => make(), makeSubscriber: () => make(SUBSCRIBER) };
+}
+
+/** A subscriber subscribes by itself after every reconnect, to know when it listens. */
+const SUBSCRIBER: RedisOptions = { autoResubscribe: false, autoResendUnfulfilledCommands: false, maxRetriesPerRequest: null };
+
+/** How our own clients are made. */
+function clientOptions(options: RedisOptions | undefined, connectTimeoutMs: number): RedisOptions {
+  return {
+    connectTimeout: connectTimeoutMs,
+    // Scripts may be repeated, so a command in flight when the connection drops is sent again. Our own time limit
+    // ends the wait for it; a limit on retries would fail it early.
+    autoResendUnfulfilledCommands: true,
+    maxRetriesPerRequest: null,
+    // No INFO at connect: it needs a permission of its own, and LOADING is handled where it is answered.
+    enableReadyCheck: false,
+    retryStrategy: (attempt) => Math.min(50 * 2 ** Math.min(attempt, 5), 1000) + Math.random() * 50,
+    protocol: 2,
+    disableClientInfo: true,
+    connectionName: 'n8n-nodes-redis-lock',
+    ...options,
+    lazyConnect: true,
+  };
+}
+
+/**
+ * One ioredis client with bounded failure: every call ends within its limit with an answer or a clear error,
+ * whatever the connection does. A client that we were handed is never closed or reset here.
+ */
+export class Connection {
+  private lastError: unknown;
+  private current: Client;
+  private closed = false;
+
+  constructor(
+    client: Client,
+    private readonly make: (() => Redis) | undefined,
+    readonly limitMs: number,
+    /** Called at every new connection: another Redis may be answering. */
+    private readonly onReady: () => void,
+  ) {
+    this.current = this.adopt(client);
+  }
+
+  /** host:port, for messages. */
+  get server(): string {
+    const client = this.current;
+    if (client.isCluster) return 'the cluster';
+    const { host, port, path } = (client as Redis).options;
+    return path ?? `${host ?? 'localhost'}:${port ?? 6379}`;
+  }
+
+  get client(): Client {
+    return this.current;
+  }
+
+  /**
+   * Runs `call` on a connected client.
+   * @throws RedisLockError
+   */
+  run<T>(call: (client: Client) => Promise<T>, limitMs = this.limitMs): Promise<T> {
+    return new Promise<T>((resolve, reject) => {
+      // Not unref'd: it keeps the process alive while an answer is awaited, which the socket does not.
+      const timer = setTimeout(() => {
+        settled = true;
+        stopWaiting();
+        // An answer may never come on this socket (half open). The next call shall not wait for it as well.
+        if (sent) this.reset();
+        reject(this.timeout(this.limitMs, sent ? undefined : this.lastError));
+      }, limitMs);
+      let settled = false;
+      let sent = false;
+      let stopWaiting = () => {};
+      const finish = (end: () => void) => {
+        if (settled) return;
+        settled = true;
+        clearTimeout(timer);
+        end();
+      };
+      const fail = (error: unknown) => finish(() => reject(explain(error, this.server)));
+      const attempt = () => {
+        if (settled) return;
+        if (this.closed) return fail(new RedisLockError('closed', 'These locks were closed.', 'Create them anew.'));
+        const client = this.current;
+        if (client.status !== 'ready') {
+          stopWaiting = this.whenReady(attempt, fail);
+          return;
+        }
+        sent = true;
+        call(client).then(
+          (answer) => finish(() => resolve(answer)),
+          (error: unknown) => {
+            if (isPassing(error)) setTimeout(attempt, 50 + Math.random() * 50).unref();
+            else if (client.status !== 'ready' && !isReply(error)) attempt();
+            else {
+              if (/READONLY/.test(String(error))) this.reset();
+              fail(error);
+            }
+          },
+        );
+      };
+      attempt();
+    });
+  }
+
+  /** The error of a call whose time is over. */
+  timeout(limitMs = this.limitMs, last?: unknown): RedisLockError {
+    return unavailable(this.server, limitMs, last);
+  }
+
+  /** Closes a client of our own; waits for what was sent, but not for long. */
+  async close(): Promise<void> {
+    if (this.closed) return;
+    this.closed = true;
+    const client = this.current;
+    if (!this.make) {
+      this.forget(client);
+      return;
+    }
+    if (client.status === 'ready') {
+      const timer = setTimeout(() => client.disconnect(), 1000);
+      timer.unref();
+      await client.quit().catch(() => {});
+      clearTimeout(timer);
+    } else {
+      client.disconnect();
+    }
+  }
+
+  private readonly onError = (error: unknown) => {
+    this.lastError = error;
+    // Refused is refused: no further attempts in the background, and the next call starts afresh.
+    if (isFatal(error)) this.replace();
+  };
+
+  private readonly onConnect = () => {
+    this.lastError = undefined;
+    // An idle lock must not keep a program alive; the timer in run() does while an answer is awaited.
+    if (this.make) (this.current as Redis).stream?.unref?.();
+    this.onReady();
+  };
+
+  private adopt(client: Client): Client {
+    // Without a listener ioredis prints every error, and an 'error' event could end the process.
+    client.on('error', this.onError);
+    client.on('ready', this.onConnect);
+    return client;
+  }
+
+  private forget(client: Client): void {
+    client.off('error', this.onError);
+    client.off('ready', this.onConnect);
+  }
+
+  /** A fresh client instead of this one, which is ended. (Ending one that reconnects leaves it dead.) */
+  private replace(): void {
+    if (!this.make || this.closed) return;
+    const old = this.current;
+    this.current = this.adopt(this.make());
+    old.off('ready', this.onConnect);
+    old.disconnect();
+  }
+
+  /** Drops the socket. What was in flight is sent again on the next one: every script may be repeated. */
+  private reset(): void {
+    if (this.make && this.current.status === 'ready') this.current.disconnect(true);
+  }
+
+  private whenReady(ready: () => void, fail: (error: unknown) => void): () => void {
+    if (this.current.status === 'end') {
+      if (!this.make) {
+        fail(new RedisLockError('closed', `The Redis client for ${this.server} is closed.`, 'Connect it, or create another.'));
+        return () => {};
+      }
+      this.replace();
+    }
+    const client = this.current;
+    const done = () => {
+      client.off('ready', onReady);
+      client.off('error', onError);
+      client.off('end', onEnd);
+    };
+    const onReady = () => {
+      done();
+      ready();
+    };
+    const onError = (error: unknown) => {
+      if (!isFatal(error)) return;
+      done();
+      fail(error);
+    };
+    const onEnd = () => {
+      done();
+      ready();
+    };
+    client.on('ready', onReady).on('error', onError).on('end', onEnd);
+    if (client.status === 'wait') client.connect().catch(() => {});
+    return done;
+  }
+}
+
+/** An answer of Redis, as opposed to a failure of the connection. */
+function isReply(error: unknown): boolean {
+  return error instanceof Error && error.name === 'ReplyError';
+}

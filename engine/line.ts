@@ -1,0 +1,131 @@
+import type { LockKeys } from './keys';
+
+const LOOK_MS = 5000;
+/** Without messages (no right to subscribe) a waiter must find its grant before the claim time is over. */
+const POLL_MS = 1000;
+const LONGEST_TIMER = 2 ** 31 - 1;
+
+/** A caller that is parked in the line. It awaits `next()`, asks Redis, and parks again. */
+export class Waiter {
+  private signalled = false;
+  private reason: { value: unknown } | undefined;
+  private wake: (() => void) | undefined;
+
+  constructor(
+    readonly keys: LockKeys,
+    readonly lockId: string,
+  ) {}
+
+  /** Something may have changed for this waiter: ask Redis. Remembered if it is not listening just now. */
+  notify(): void {
+    this.signalled = true;
+    this.wake?.();
+  }
+
+  /** Ends the wait: the caller was stopped, or everything closes. */
+  interrupt(reason: unknown): void {
+    this.reason ??= { value: reason };
+    this.wake?.();
+  }
+
+  /** Why the wait was ended from outside. */
+  get interrupted(): { value: unknown } | undefined {
+    return this.reason;
+  }
+
+  /** Resolves when there is a reason to ask Redis. @param deadline by `performance.now()` */
+  async next(deadline: number): Promise<'look' | 'deadline' | 'interrupt'> {
+    for (;;) {
+      if (this.reason) return 'interrupt';
+      const left = deadline - performance.now();
+      if (left <= 0) return 'deadline';
+      if (this.signalled) {
+        this.signalled = false;
+        return 'look';
+      }
+      await new Promise<void>((resolve) => {
+        // setTimeout counts in 32 bits; a longer wait goes round again.
+        const timer = setTimeout(resolve, Math.min(left, LONGEST_TIMER));
+        this.wake = () => {
+          clearTimeout(timer);
+          resolve();
+        };
+      });
+      this.wake = undefined;
+    }
+  }
+}
+
+interface Group {
+  waiters: Map<string, Waiter>;
+  timer?: NodeJS.Timeout;
+  due: number;
+}
+
+/**
+ * The waiters of this process by key, without any Redis command in it. One timer per key looks when the lease that was
+ * last seen has run out, and at least every 5 s, however many wait.
+ */
+export class WaitingLine {
+  private readonly groups = new Map<string, Group>();
+
+  constructor(
+    /** Asks Redis about a key, with one of its waiters as witness; answers the ms to the next change (-1: none known). */
+    private readonly look: (witness: Waiter) => Promise<number>,
+    private readonly polling: () => boolean,
+  ) {}
+
+  get size(): number {
+    return this.all().length;
+  }
+
+  add(waiter: Waiter): void {
+    const { full } = waiter.keys;
+    let group = this.groups.get(full);
+    if (!group) this.groups.set(full, (group = { waiters: new Map(), due: Infinity }));
+    group.waiters.set(waiter.lockId, waiter);
+  }
+
+  remove(waiter: Waiter): void {
+    const group = this.groups.get(waiter.keys.full);
+    if (!group || group.waiters.get(waiter.lockId) !== waiter) return;
+    group.waiters.delete(waiter.lockId);
+    if (group.waiters.size > 0) return;
+    clearTimeout(group.timer);
+    this.groups.delete(waiter.keys.full);
+  }
+
+  find(full: string, lockId: string): Waiter | undefined {
+    return this.groups.get(full)?.waiters.get(lockId);
+  }
+
+  /** The waiters of one key, or of all. */
+  all(full?: string): Waiter[] {
+    const groups = full === undefined ? [...this.groups.values()] : [this.groups.get(full)];
+    return groups.flatMap((group) => (group ? [...group.waiters.values()] : []));
+  }
+
+  /** The key will change in `nextMs` (-1: unknown): look then, unless a look is due earlier. */
+  expect(full: string, nextMs: number): void {
+    const group = this.groups.get(full);
+    if (!group) return;
+    const slow = (this.polling() ? POLL_MS : LOOK_MS) * (0.7 + 0.3 * Math.random());
+    // A few ms after the lease's end, spread, so that not every process asks at once.
+    const delay = nextMs < 0 ? slow : Math.min(slow, nextMs + 2 + Math.random() * 8);
+    const due = performance.now() + delay;
+    if (group.timer && group.due <= due) return;
+    clearTimeout(group.timer);
+    group.due = due;
+    group.timer = setTimeout(() => void this.tick(full, group), delay);
+    group.timer.unref();
+  }
+
+  private async tick(full: string, group: Group): Promise<void> {
+    group.timer = undefined;
+    const witness = group.waiters.values().next().value;
+    if (!witness) return;
+    // Redis not reachable: the waiters go on until their deadlines, and so does this.
+    const nextMs = await this.look(witness).catch(() => -1);
+    if (this.groups.get(full) === group) this.expect(full, nextMs);
+  }
+}

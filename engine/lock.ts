@@ -1,0 +1,68 @@
+import type { Alive, AlreadyReleased, Grant, Lost, NotHeld, Released } from './types';
+
+/** What a handle needs of the engine. */
+export interface LockHost {
+  heartbeat(lock: Lock, ttlMs: number | undefined): Promise<Alive | Lost>;
+  release(lock: Lock): Promise<Released | AlreadyReleased | NotHeld>;
+}
+
+/** A lease that was granted. Renewing updates the handle in place. */
+export class Lock {
+  private ttl: number;
+
+  /** @param validUntil `performance.now()` of the end of the lease, counted from before it was asked for */
+  constructor(
+    private readonly host: LockHost,
+    readonly key: string,
+    readonly lockId: string,
+    readonly hold: string | undefined,
+    /** Index of the execution that holds it. */
+    readonly index: string | undefined,
+    private validUntil: number,
+    /** How it came about. */
+    readonly grant: Grant,
+  ) {
+    this.ttl = grant.ttlMs;
+  }
+
+  /** Grows with every grant of this key; hand it to whatever the lock protects. */
+  get fencingToken(): number {
+    return this.grant.fencingToken;
+  }
+
+  get ttlMs(): number {
+    return this.ttl;
+  }
+
+  /** Ms that are surely left of the lease, by this machine's clock; 0 when it may have run out. */
+  expiresInMs(): number {
+    return Math.max(0, Math.floor(this.validUntil - performance.now()));
+  }
+
+  /**
+   * Renews the lease to the full TTL, also one that ran out while nobody entered (`revived`).
+   * @param ttlMs another TTL from now on
+   * @throws RedisLockError when Redis can't be asked
+   */
+  async heartbeat(ttlMs?: number): Promise<Alive | Lost> {
+    const asked = performance.now();
+    const result = await this.host.heartbeat(this, ttlMs);
+    if (result.outcome === 'alive') {
+      this.ttl = result.ttlMs;
+      this.validUntil = asked + result.ttlMs;
+    } else {
+      this.validUntil = 0;
+    }
+    return result;
+  }
+
+  /**
+   * Gives this hold back; with the last one the lock is free, and the first waiter has it.
+   * @throws RedisLockError when Redis can't be asked
+   */
+  async release(): Promise<Released | AlreadyReleased | NotHeld> {
+    const result = await this.host.release(this);
+    this.validUntil = 0;
+    return result;
+  }
+}

@@ -1,0 +1,86 @@
+-- Takes a permit, claims one that was handed over, or joins the line. Safe to repeat with the same id.
+--
+-- KEYS  as in shared/read.lua
+-- ARGV  1-3 as in shared/hold.lua, then
+--   4 id  5 ttl  6 limit  7 renew  8 holds  9 owner
+--  10 wait       ms to stay in line; -1 = do not join
+--  11 channel    where this process listens ('-' when it does not wait)
+--  12 latest     ms of Redis' clock after which the caller has given up; 0 = none
+--  13 arrived    µs of the first arrival, to return to the old place; 0 = now
+--  14 maxWaiters bound of the line
+--  15 stealAfter take over from a holder not heard of for so many ms; -1 = never
+--
+-- Returns { 'acquired', now, fence, ends, ttl, length of the line, record of the robbed or '', '1' if this id held it already }
+--       | { 'waiting', now, ticket, position, length of the line, ms to the next change }
+--       | { 'busy' … } (shared/answer.lua) | { 'late', now } | { 'wrongType', type }
+-- @include read
+-- @include hold
+-- @include line
+-- @include answer
+local me = {
+  id = ARGV[4], ttl = tonumber(ARGV[5]), limit = tonumber(ARGV[6]), renew = tonumber(ARGV[7]),
+  holds = ARGV[8], owner = ARGV[9], channel = ARGV[11],
+}
+local wait, latest, stealAfter = tonumber(ARGV[10]), tonumber(ARGV[12]), tonumber(ARGV[15])
+
+local function acquired(m, robbed, again)
+  index(m.id, m.ttl)
+  return { 'acquired', int(nowMs), int(m.fence), int(m.ends), int(m.ttl), rcall('ZCARD', LINE), robbed or '', again or '0' }
+end
+
+-- The caller gave up on this very call: granting now would give the lock to nobody.
+if gone[me.id] or (latest > 0 and nowMs > latest) then return { 'late', int(nowMs) } end
+
+settle()
+hear(me.channel)
+
+local held = byId[me.id]
+if held then
+  if held.ticket > 0 then
+    held.ticket = 0
+    rcall('HDEL', WAIT, held.id)
+  end
+  renew(held, held.ttl)
+  return acquired(held, nil, '1')
+end
+
+local queued = rcall('ZCARD', LINE)
+if queued == 0 and not foreign and living() < me.limit then return acquired(grant(me, me.ttl, 0)) end
+
+if stealAfter >= 0 and not foreign then
+  local stalest
+  for _, m in ipairs(members) do
+    if m.ends > nowMs and m.ticket == 0 and (not stalest or m.beat < stalest.beat) then stalest = m end
+  end
+  if stalest and living() >= me.limit and nowMs - stalest.beat > stealAfter then
+    local m, robbed = takeOver(stalest, me)
+    outOfLine(me.id)
+    return acquired(m, robbed)
+  end
+end
+
+local ticket
+if wait >= 0 then
+  ticket = tonumber(rcall('ZSCORE', LINE, me.id) or nil)
+  if not ticket then
+    if queued >= tonumber(ARGV[14]) then return report('busy', 'lineFull') end
+    ticket = tonumber(ARGV[13])
+    if ticket == 0 then ticket = nowUs end
+    join(me, ticket, wait)
+    index(me.id, wait + me.ttl)
+  end
+end
+
+if queued > 0 or living() < me.limit then
+  local mine = promote(wait >= 0 and me.id or nil)
+  if mine then return acquired(mine) end
+end
+
+if wait < 0 then
+  -- Room that the line left: everybody in it is deaf or silent just now.
+  if not foreign and living() < me.limit then return acquired(grant(me, me.ttl, 0)) end
+  return report('busy', foreign and 'foreign' or 'held')
+end
+return {
+  'waiting', int(nowMs), int(ticket), (rcall('ZRANK', LINE, me.id) or 0) + 1, rcall('ZCARD', LINE), nextChange(),
+}

@@ -1,0 +1,44 @@
+-- Renews a lease; one that ran out is revived while nobody has entered in its place.
+--
+-- KEYS  as in shared/read.lua
+-- ARGV  1-3 as in shared/hold.lua, then
+--   4 id  5 ttl (0 = as before)  6 hold to add ('-' = none)  7 renewal interval to announce (-1 = as before)
+--
+-- Returns { 'alive', now, fence, ends, ttl, '1' if revived, K's TTL in ms if a stranger shortened it, else '' }
+--       | { 'lost', now, reason, at, fence of who has it, owner of who has it }
+--       | { 'wrongType', type }
+-- @include read
+-- @include hold
+-- @include line
+local id, ttl, hold = ARGV[4], tonumber(ARGV[5]), ARGV[6]
+
+local before = longest(0)
+settle()
+local m = byId[id]
+if not m then
+  if rcall('ZCARD', LINE) > 0 then promote(nil) end
+  local why = memory(id)
+  if why then return { 'lost', int(nowMs), unpack(why) } end
+  return { 'lost', int(nowMs), fence and 'notHeld' or 'stateLost', int(nowMs), '0', '' }
+end
+
+local revived = m.ends <= nowMs and '1' or '0'
+local shortened = ''
+if value then
+  local left = rcall('PTTL', K)
+  -- A second of tolerance: the chain's own EXPIRE counts in seconds.
+  if left >= 0 and before > nowMs and left < before - nowMs - 1000 then shortened = left end
+end
+
+if m.ticket > 0 then
+  m.ticket = 0
+  rcall('HDEL', WAIT, id)
+end
+if ttl > 0 then m.ttl = ttl end
+if tonumber(ARGV[7]) >= 0 then m.renew = tonumber(ARGV[7]) end
+if hold ~= '-' and not string.find(',' .. m.holds .. ',', ',' .. hold .. ',', 1, true) then
+  m.holds = m.holds == '-' and hold or (m.holds .. ',' .. hold)
+end
+renew(m, m.ttl)
+index(id, m.ttl)
+return { 'alive', int(nowMs), int(m.fence), int(m.ends), int(m.ttl), revived, shortened }

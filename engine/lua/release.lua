@@ -1,0 +1,54 @@
+-- Gives a lease back and hands the lock to the first in line who answers. Safe to repeat.
+--
+-- KEYS  as in shared/read.lua
+-- ARGV  1-3 as in shared/hold.lua, then
+--   4 id  5 fence of the lease (0 = unknown)  6 hold to give back ('-' = all of them)
+--
+-- Returns { 'released', now, '1' if the lease had run out, holds that are left }
+--       | { 'alreadyReleased', now }
+--       | { 'notHeld', now, reason, at, fence of who has it, owner of who has it }
+--       | { 'wrongType', type }
+-- @include read
+-- @include hold
+-- @include line
+local id, token, hold = ARGV[4], tonumber(ARGV[5]), ARGV[6]
+
+-- Read before the first write, so that a wrong type fails there.
+local queued = rcall('ZCARD', LINE)
+settle()
+local m = byId[id]
+if m then
+  local left = {}
+  if hold ~= '-' then
+    for name in string.gmatch(m.holds, '[^,]+') do
+      if name ~= hold then left[#left + 1] = name end
+    end
+    if #left > 0 and m.holds ~= '-' then
+      m.holds = table.concat(left, ',')
+      rcall('PEXPIREAT', K, int(longest(nowMs)))
+      store(m)
+      return { 'released', int(nowMs), '0', #left }
+    end
+  end
+  local ranOut = m.ends <= nowMs and '1' or '0'
+  remove(m)
+  if KEYS[5] then rcall('HDEL', KEYS[5], id) end
+  local before = fence
+  if queued > 0 then promote(nil) end
+  if fence == before then coverRest() end
+  return { 'released', int(nowMs), ranOut, 0 }
+end
+
+if queued > 0 then promote(nil) end
+local why = memory(id)
+if why then return { 'notHeld', int(nowMs), unpack(why) } end
+if token > 0 then
+  -- Every holder that lost it is remembered above `floor`; so this one gave it back itself.
+  if fence and token <= fence and token > floor then return { 'alreadyReleased', int(nowMs) } end
+  return { 'notHeld', int(nowMs), (fence and token <= fence) and 'unknown' or 'stateLost', int(nowMs), '0', '' }
+end
+if foreign then return { 'notHeld', int(nowMs), 'foreign', int(nowMs), '0', '' } end
+for _, other in ipairs(members) do
+  if other.ends > nowMs then return { 'notHeld', int(nowMs), 'notHolder', int(nowMs), int(other.fence), other.owner } end
+end
+return { 'alreadyReleased', int(nowMs) }

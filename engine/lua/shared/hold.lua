@@ -1,0 +1,129 @@
+-- Granting, renewing and ending leases.
+--
+-- ARGV[1] retention  ms that the fencing counter outlives the last lease
+-- ARGV[2] claim      ms that a waiter has to claim a lock that was handed to it
+-- ARGV[3] counts     '1' where PUBLISH tells how many received (not on a cluster)
+local RETENTION, CLAIM, COUNTS = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3] == '1'
+
+-- So many holders that lost the lock are remembered, to tell them who has it. Of older ones only the
+-- highest fencing token is kept (`floor`): above it, "not remembered" means "released in good order".
+local REMEMBERED = 16
+
+local function record(m)
+  return table.concat({
+    int(m.ends), int(m.fence), int(m.ttl), m.since, int(m.beat), int(m.renew), int(m.limit),
+    int(m.ticket), m.holds, m.owner,
+  }, ' ')
+end
+
+local function store(m)
+  m.text = record(m)
+  rcall('HSET', LOCK, '@' .. m.id, m.text)
+end
+
+-- Takes a holder out. It goes first, since a removal is the one first write that is never refused.
+local function remove(m)
+  rcall('HDEL', LOCK, '@' .. m.id)
+  byId[m.id] = nil
+  for i, other in ipairs(members) do
+    if other == m then table.remove(members, i) break end
+  end
+end
+
+-- Takes a holder out that will have to be told: why, and the token and record of the one who has it now.
+local function lose(m, reason, byFence, byOwner)
+  remove(m)
+  lost = lost .. table.concat({ m.id, int(m.fence), reason, int(nowMs), byFence or '0', byOwner or '' }, ' ') .. '\n'
+  local _, lines = string.gsub(lost, '\n', '\n')
+  while lines > REMEMBERED do
+    local token = string.match(lost, '^%S+ (%d+)')
+    floor = math.max(floor, tonumber(token))
+    lost = string.sub(lost, string.find(lost, '\n', 1, true) + 1)
+    lines = lines - 1
+  end
+  rcall('HSET', LOCK, 'lost', lost, 'floor', int(floor))
+end
+
+-- What is remembered of a holder that lost the lock: { reason, at, byFence, byOwner } or nil.
+local function memory(id)
+  for line in string.gmatch(lost, '([^\n]+)\n') do
+    local who, reason, at, byFence, byOwner = string.match(line, '^(%S+) %d+ (%S+) (%d+) (%d+) (.*)$')
+    if who == id then return { reason, at, byFence, byOwner } end
+  end
+end
+
+-- The companions outlive the longest lease by the retention of the fencing token.
+local function keepCompanion()
+  rcall('PEXPIRE', LOCK, int(longest(nowMs) - nowMs + RETENTION))
+end
+
+-- Grants to `w` {id, ttl, limit, renew, holds, owner}. SET is the first write: out of memory and a
+-- refused permission end the script there, with nothing changed.
+local function grant(w, lease, ticket)
+  local token = math.max((fence or 0) + 1, nowUs)
+  local ends = nowMs + lease
+  rcall('SET', K, int(token), 'PXAT', int(longest(ends)))
+  while #members >= w.limit do
+    local oldest
+    for _, member in ipairs(members) do
+      if member.ends <= nowMs and (not oldest or member.ends < oldest.ends) then oldest = member end
+    end
+    if not oldest then break end
+    lose(oldest, oldest.reason or 'expired', int(token), w.owner)
+  end
+  fence, value, ours, foreign = token, int(token), true, false
+  local m = {
+    id = w.id, ends = ends, fence = token, ttl = w.ttl, since = int(nowMs), beat = nowMs, renew = w.renew,
+    limit = w.limit, ticket = ticket, holds = w.holds, owner = w.owner,
+  }
+  m.text = record(m)
+  members[#members + 1] = m
+  byId[m.id] = m
+  rcall('HSET', LOCK, 'fence', value, '@' .. m.id, m.text)
+  keepCompanion()
+  return m
+end
+
+-- Grants to `w` in the place of a holder that is robbed. Returns the new lease and the record of the robbed.
+local function takeOver(victim, w)
+  local robbed = victim.text
+  victim.ends, victim.reason = 0, 'stolen'
+  local m = grant(w, w.ttl, 0)
+  if byId[victim.id] then lose(victim, 'stolen', int(m.fence), w.owner) end
+  return m, robbed
+end
+
+-- Renews a lease (also one that ran out while nobody entered). PEXPIREAT comes first: unlike HSET it is
+-- not refused when memory is short, and after it HSET is not either.
+local function renew(m, lease)
+  m.ends = nowMs + lease
+  m.beat = nowMs
+  local until_ = int(longest(m.ends))
+  if value then
+    rcall('PEXPIREAT', K, until_)
+  else
+    value = int(fence)
+    rcall('SET', K, value, 'PXAT', until_)
+  end
+  store(m)
+  keepCompanion()
+end
+
+-- After a holder went: K goes with the last one, else covers the longest lease that is left.
+local function coverRest()
+  if foreign then return end
+  if living() == 0 then
+    rcall('DEL', K)
+    value = false
+  else
+    rcall('PEXPIREAT', K, int(longest(nowMs)))
+  end
+end
+
+-- Adds this lock to its execution's index, and makes the index outlive the lease; it is never shortened.
+local function index(id, lease)
+  local name = KEYS[5]
+  if not name then return end
+  rcall('HSET', name, id, K)
+  if rcall('PTTL', name) < lease then rcall('PEXPIRE', name, int(lease)) end
+end

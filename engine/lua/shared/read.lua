@@ -1,0 +1,100 @@
+-- The state of one lock, read once at the start of every script. Nothing is written here, so whatever
+-- can fail for its type or its permission fails before the first write.
+--
+-- KEYS[1] K      what the user typed: a decimal number, present while a permit is held
+-- KEYS[2] LOCK   hash: holders ("@id"), silent processes ("~channel"), given-up ids ("!id"),
+--                the newest fencing token ("fence"), holders who lost it ("lost", "floor")
+-- KEYS[3] LINE   sorted set: id of a waiter -> ticket (µs of its first arrival)
+-- KEYS[4] WAIT   hash: id of a waiter -> what it asked for
+-- KEYS[5]        optional hash: the locks of one execution, id -> K
+local K, LOCK, LINE, WAIT = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local rcall, rpcall = redis.call, redis.pcall
+
+-- Losers of hand-built chains INCR K, so it drifts above our token: compare by range, never by equality.
+local DRIFT = 1000000
+
+-- Lua prints large numbers as 1.7e+15 unless told otherwise.
+local function int(n)
+  return string.format('%.0f', n)
+end
+
+local time = rcall('TIME')
+local nowUs = time[1] * 1000000 + time[2]
+local nowMs = math.floor(nowUs / 1000)
+
+local value = rpcall('GET', K)
+if type(value) == 'table' then
+  if string.find(value.err, 'WRONGTYPE', 1, true) then
+    return { 'wrongType', rcall('TYPE', K).ok }
+  end
+  return value
+end
+
+local fence, floor, lost = nil, 0, ''
+local members, byId = {}, {}
+local silent, gone = {}, {}
+
+-- A holder as stored: ends fence ttl since beat renew limit ticket holds owner (see record()).
+local function parse(id, text)
+  local ends, token, ttl, since, beat, renew, limit, ticket, holds, owner =
+    string.match(text, '^(%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%S+) (.*)$')
+  return {
+    id = id, text = text, ends = tonumber(ends), fence = tonumber(token), ttl = tonumber(ttl),
+    since = since, beat = tonumber(beat), renew = tonumber(renew), limit = tonumber(limit),
+    ticket = tonumber(ticket), holds = holds, owner = owner,
+  }
+end
+
+do
+  local flat = rcall('HGETALL', LOCK)
+  for i = 1, #flat, 2 do
+    local field, text = flat[i], flat[i + 1]
+    local kind, name = string.byte(field), string.sub(field, 2)
+    if kind == 64 then -- @
+      local member = parse(name, text)
+      members[#members + 1] = member
+      byId[name] = member
+    elseif kind == 126 then -- ~
+      silent[name] = tonumber(text)
+    elseif kind == 33 then -- !
+      gone[name] = tonumber(text)
+    elseif field == 'fence' then
+      fence = tonumber(text)
+    elseif field == 'floor' then
+      floor = tonumber(text)
+    elseif field == 'lost' then
+      lost = text
+    end
+  end
+end
+
+-- Ours is tested as text first: tonumber() also accepts blanks, signs, hex, inf and nan.
+local ours = false
+if value and fence and #value == 16 and not string.find(value, '%D') then
+  local number = tonumber(value)
+  ours = number >= fence and number < fence + DRIFT
+end
+local foreign = value and not ours
+
+-- Leases that K no longer covers: somebody deleted it (an operator's unlock), or put something of his
+-- own there. K expires no earlier than its longest lease, so a living lease without K was revoked.
+local function revocation(member)
+  if foreign then return 'keyOverwritten' end
+  if not value and member.ends > nowMs then return 'keyDeleted' end
+end
+
+local function living()
+  local count = 0
+  for _, member in ipairs(members) do
+    if member.ends > nowMs and not member.revoked then count = count + 1 end
+  end
+  return count
+end
+
+-- The end of the longest living lease, at least `least`.
+local function longest(least)
+  for _, member in ipairs(members) do
+    if member.ends > least then least = member.ends end
+  end
+  return least
+end

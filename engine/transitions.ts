@@ -1,0 +1,201 @@
+import type Redis from 'ioredis';
+import { RedisClock } from './clock';
+import { Connection, clientFrom, type Client, type Source } from './connection';
+import { RedisLockError, missingCommand, wrongType } from './errors';
+import { lockKeys, type LockKeys } from './keys';
+import { grant, holder, loss, report } from './replies';
+import { runScript, type Reply, type ScriptName } from './scripts';
+import type { Alive, AlreadyReleased, BusyReason, ForeignHolder, Grant, Holder, Lost, NotHeld, NotStolen, NotStolenReason, Released } from './types';
+import type { Ask } from './validate';
+
+/** A waiter has so long to claim what was handed to it. */
+export const CLAIM_MS = 3000;
+/** How long an acquire that was given up is refused, should it still arrive. */
+const MARK_MS = 60_000;
+/** `any` leaves a grant alone for so long: of eight contenders one robs the holder, not each the one before. */
+const YOUNGEST_MS = 5000;
+const PROBE_MS = 1000;
+
+/** Who asks, for what. */
+export interface Caller extends Ask {
+  keys: LockKeys;
+  lockId: string;
+  /** The index of its execution. */
+  index: string | undefined;
+}
+
+/** Where and as whom a process waits; `waitMs` -1 does not join the line. */
+export interface Wait {
+  waitMs: number;
+  channel: string;
+  /** µs of the first arrival, 0 at first. */
+  arrived: number;
+}
+
+export type AcquireReply =
+  | { kind: 'acquired'; grant: Grant }
+  | { kind: 'waiting'; ticket: number; nextMs: number }
+  | { kind: 'busy'; reason: BusyReason; holders: Array<Holder | ForeignHolder>; queue: number };
+
+export interface TransitionOptions {
+  commandTimeoutMs: number;
+  fencingRetentionMs: number;
+  maxWaiters: number;
+}
+
+/** Each transition of a lock as one call of its script, with typed answers. */
+export class Transitions {
+  readonly connection: Connection;
+  readonly makeSubscriber: () => Client;
+  private readonly clock = new RedisClock();
+  private readonly common: [number, number, string];
+
+  constructor(
+    source: Source,
+    private readonly options: TransitionOptions,
+  ) {
+    const { client, make, makeSubscriber } = clientFrom(source, options.commandTimeoutMs);
+    this.connection = new Connection(client, make, options.commandTimeoutMs, () => this.clock.forget());
+    this.makeSubscriber = makeSubscriber;
+    this.common = [options.fencingRetentionMs, CLAIM_MS, client.isCluster ? '0' : '1'];
+  }
+
+  /** The key prefix that the client adds by itself. */
+  get prefix(): string {
+    return (this.connection.client as Redis).options.keyPrefix ?? '';
+  }
+
+  keys(key: string): LockKeys {
+    return lockKeys(key, this.prefix);
+  }
+
+  /** A lock by the name that messages and the index have for it. */
+  keysOfFull(full: string): LockKeys {
+    return this.keys(full.slice(this.prefix.length));
+  }
+
+  async acquire(caller: Caller, wait: Wait, stealAfterMs: number): Promise<AcquireReply> {
+    const { lockId, ttlMs, limit, renewEveryMs, hold, record } = caller;
+    const { waitMs, channel, arrived } = wait;
+    const reply = await this.granting('acquire', caller, Math.max(0, waitMs), (latest) => [
+      lockId, ttlMs, limit, renewEveryMs, hold, record, waitMs, channel, latest, arrived, this.options.maxWaiters, stealAfterMs,
+    ]);
+    if (reply[0] === 'acquired') return { kind: 'acquired', grant: grant(reply) };
+    if (reply[0] === 'waiting') return { kind: 'waiting', ticket: Number(reply[2]), nextMs: Number(reply[5]) };
+    const { reason, holders, queue } = report(reply);
+    return { kind: 'busy', reason: reason as BusyReason, holders, queue };
+  }
+
+  async steal(caller: Caller, condition: string, value: number): Promise<{ outcome: 'stolen'; grant: Grant } | NotStolen> {
+    const { lockId, ttlMs, limit, renewEveryMs, hold, record } = caller;
+    const reply = await this.granting('steal', caller, 0, (latest) => [
+      lockId, ttlMs, limit, renewEveryMs, hold, record, latest, condition, value, YOUNGEST_MS,
+    ]);
+    if (reply[0] === 'stolen') return { outcome: 'stolen', grant: grant(reply) };
+    const { reason, holders, queue } = report(reply);
+    return { outcome: 'notStolen', reason: reason as NotStolenReason, holders, queue };
+  }
+
+  /** @param ttlMs 0 = as before @param hold '-' = adds none */
+  async heartbeat(keys: LockKeys, lockId: string, ttlMs: number, hold: string, index?: string): Promise<Alive | Lost> {
+    const reply = await this.script('heartbeat', keys, [lockId, ttlMs, hold, -1], index);
+    if (reply[0] === 'lost') return { outcome: 'lost', ...loss(reply) };
+    const [, , fence, ends, ttl, revived, shortened] = reply;
+    return {
+      outcome: 'alive',
+      fencingToken: Number(fence),
+      ttlMs: Number(ttl),
+      expiresAt: Number(ends),
+      revived: revived === '1',
+      ...(shortened !== '' && { keyTtlShortened: Number(shortened) }),
+    };
+  }
+
+  /** @param fence 0 = unknown @param hold '-' = all */
+  async release(keys: LockKeys, lockId: string, fence: number, hold: string, index?: string): Promise<Released | AlreadyReleased | NotHeld> {
+    const reply = await this.script('release', keys, [lockId, fence, hold], index);
+    if (reply[0] === 'alreadyReleased') return { outcome: 'alreadyReleased' };
+    if (reply[0] === 'notHeld') return { outcome: 'notHeld', ...loss(reply) };
+    return { outcome: 'released', expiredBefore: reply[2] === '1', holdsLeft: Number(reply[3]) };
+  }
+
+  /**
+   * Ends a wait. @param take keep the lock if it was granted meanwhile, else give it back
+   * If Redis can't be asked it is told as soon as it is back.
+   */
+  async leave(keys: LockKeys, lockId: string, index: string | undefined, take: boolean): Promise<{ grant?: Grant; queue: number }> {
+    const reply = await this.script('leave', keys, [lockId, take ? '1' : '0', 0], index).catch((error: unknown) => {
+      this.disown(keys, lockId, index);
+      return Promise.reject(error);
+    });
+    if (reply[0] === 'yours') return { grant: grant(reply), queue: Number(reply[5]) };
+    return { queue: Number(reply[3]) };
+  }
+
+  /** Gives back, in the background, what nobody here will use: a grant, a place in the line, a call still under way. */
+  disown(keys: LockKeys, lockId: string, index?: string): void {
+    void this.script('leave', keys, [lockId, '0', MARK_MS], index, MARK_MS).catch(() => {});
+  }
+
+  async look(keys: LockKeys, channel: string, witness: string): Promise<{ nextMs: number; known: boolean; granted: string[] }> {
+    const [, , nextMs, , known, ...granted] = await this.script('look', keys, [channel, witness]);
+    return { nextMs: Number(nextMs), known: known === '1', granted: granted.map(String) };
+  }
+
+  async status(keys: LockKeys): Promise<{ holders: Array<Holder | ForeignHolder>; queue: number; fencingToken: number }> {
+    const [, now, , keyTtl, kind, queue, fence, ...records] = await this.script('status', keys, []);
+    const known = records.map((record) => holder(String(record), Number(now)));
+    return {
+      holders: kind === 'foreign' ? [{ foreign: true, expiresInMs: Number(keyTtl) }] : known.filter(({ expiresInMs }) => expiresInMs > 0),
+      queue: Number(queue),
+      fencingToken: Number(fence),
+    };
+  }
+
+  private async script(name: ScriptName, keys: LockKeys, args: Array<string | number>, index?: string, limitMs?: number): Promise<Reply> {
+    const apart = this.connection.client.isCluster === true;
+    const all = index && !apart ? [...keys.all, index] : keys.all;
+    const reply = await this.connection.run((client) => runScript(client, name, all, [...this.common, ...args]), limitMs);
+    if (reply[0] === 'wrongType') throw wrongType(keys.key, String(reply[1]));
+    this.clock.learn(Number(reply[1]));
+    if (index && apart && (name === 'release' || name === 'leave')) {
+      await this.connection.run((client) => client.hdel(index, String(args[0])));
+    }
+    return reply;
+  }
+
+  /**
+   * A script that may grant. It carries the latest time, by Redis' clock, at which it may: a command that was given up
+   * can still arrive.
+   */
+  private async granting(
+    name: 'acquire' | 'steal',
+    { keys, lockId, index, ttlMs }: Caller,
+    waitMs: number,
+    args: (latest: number) => Array<string | number>,
+  ): Promise<Reply> {
+    const until = performance.now() + this.connection.limitMs;
+    const left = () => Math.max(1, until - performance.now());
+    if (index && this.connection.client.isCluster) {
+      await this.connection.run((client) => runScript(client, 'intend', [index], [lockId, keys.full, ttlMs + waitMs]), left());
+    }
+    for (;;) {
+      if (!this.clock.known) await this.probe(keys, left());
+      const reply = await this.script(name, keys, args(this.clock.in(left())), index, left()).catch((error: unknown) => {
+        // Unknown whether it was granted; it may even be granted yet.
+        if (error instanceof RedisLockError && error.code === 'unavailable') this.disown(keys, lockId, index);
+        return Promise.reject(error);
+      });
+      if (reply[0] !== 'late') return reply;
+      // Redis' clock is ahead of our idea of it (the answer has set that right), or the limit is over.
+      if (performance.now() >= until) return Promise.reject(this.connection.timeout());
+    }
+  }
+
+  /** Redis' time, and whether this user may run all that the scripts need. */
+  private async probe(keys: LockKeys, limitMs: number): Promise<void> {
+    const [, now, missing] = await this.connection.run((client) => runScript(client, 'probe', [keys.probe], [PROBE_MS]), limitMs);
+    if (missing) throw missingCommand(String(missing), `Redis at ${this.connection.server}`);
+    this.clock.learn(Number(now));
+  }
+}

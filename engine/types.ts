@@ -1,0 +1,196 @@
+/** Shapes of the public API. Times are integers in milliseconds; moments are milliseconds since 1970 by Redis' clock. */
+
+/** Who takes a lock. Metadata for people, stored with the lease: it is never proof of anything. At most 4 kB as JSON. */
+export interface Owner {
+  executionId?: string;
+  instanceId?: string;
+  workflowId?: string;
+  workflowName?: string;
+  nodeName?: string;
+  runIndex?: number;
+  executionUrl?: string;
+  host?: string;
+  pid?: number;
+  note?: string;
+}
+
+/** A holder as others see it. Its lock id is its secret and is not among this. */
+export interface Holder {
+  fencingToken: number;
+  acquiredAt: number;
+  lastHeartbeatAt: number;
+  /** Ms since the last heartbeat, by Redis' clock. */
+  silentMs: number;
+  expiresInMs: number;
+  ttlMs: number;
+  /** The interval at which it said it would renew; 0 = it announced none. */
+  renewEveryMs: number;
+  /** Permits of the key, as this holder asked for. */
+  limit: number;
+  owner: Owner;
+}
+
+/** A key that something else than Redis Lock holds, most often a hand-built chain of INCR and EXPIRE. */
+export interface ForeignHolder {
+  foreign: true;
+  /** -1 = it never expires. */
+  expiresInMs: number;
+}
+
+/** Why a lease is not there any more. */
+export type LossReason =
+  | 'expired' // it ran out, and somebody else was granted the lock since
+  | 'stolen'
+  | 'keyDeleted' // somebody deleted the key: the operator's unlock
+  | 'keyOverwritten' // something of another kind was put under the key
+  | 'stateLost' // Redis lost its data
+  | 'notHeld' // this id holds nothing here, and nobody remembers why
+  | 'notHolder' // somebody else holds it
+  | 'foreign' // something else than Redis Lock holds it
+  | 'unknown'; // too long ago to be remembered
+
+export interface By {
+  fencingToken: number;
+  owner: Owner;
+}
+
+export interface AcquireOptions {
+  /** Lease, 10 ms to 30 days. */
+  ttlMs: number;
+  /** Absent: do not wait. 0: join the line with an immediate deadline. At most 30 days. */
+  waitMs?: number;
+  /** Holders at once, 1 (default) to 1000. */
+  limit?: number;
+  owner?: Owner;
+  /** Random by default. Printable ASCII without blanks, at most 128 characters. Whoever knows it may renew and release. */
+  lockId?: string;
+  /** Name of the hold, to count several takers of one lease (see `Lock.release`). */
+  hold?: string;
+  /** Announces that the lease will be renewed so often; three missed renewals make it stale for `steal`. */
+  renewEveryMs?: number;
+  /** Takes over from a holder that was not heard of for longer than this. */
+  stealIfStaleMs?: number;
+  /** Ends a wait: the line is left, and a lock granted meanwhile is given back. The call rejects with its reason. */
+  signal?: AbortSignal;
+}
+
+export type StealCondition = 'stale' | 'noTtl' | 'any' | { fencingToken: number };
+
+export interface StealOptions {
+  if: StealCondition;
+  ttlMs: number;
+  /** With `stale`: silent for longer than this. Absent: missed three of the renewals that it announced. */
+  staleMs?: number;
+  limit?: number;
+  owner?: Owner;
+  lockId?: string;
+  hold?: string;
+  renewEveryMs?: number;
+}
+
+/** A lease as it was granted. */
+export interface Grant {
+  fencingToken: number;
+  ttlMs: number;
+  expiresAt: number;
+  /** Waiters behind it. */
+  queue: number;
+  /** This id held the lock already: a repeated call. */
+  again: boolean;
+  waitedMs: number;
+  /** Whom it was taken from, by `steal` or `stealIfStaleMs`. */
+  robbed?: Holder | ForeignHolder;
+}
+
+export type BusyReason = 'held' | 'foreign' | 'lineFull';
+
+export interface Busy {
+  outcome: 'busy';
+  reason: BusyReason;
+  holders: Array<Holder | ForeignHolder>;
+  /** Length of the line. */
+  queue: number;
+}
+
+export interface TimedOut {
+  outcome: 'timedOut';
+  waitedMs: number;
+  holders: Array<Holder | ForeignHolder>;
+  queue: number;
+}
+
+export type NotStolenReason =
+  | 'free' // nobody holds it: acquire it
+  | 'notStale'
+  | 'tooYoung' // `any` leaves a grant alone for its first 5 s
+  | 'otherHolder' // it has another fencing token by now
+  | 'notForeign'
+  | 'hasTtl' // it will end by itself
+  | 'foreign'; // this condition does not apply to a key of another kind
+
+export interface NotStolen {
+  outcome: 'notStolen';
+  reason: NotStolenReason;
+  holders: Array<Holder | ForeignHolder>;
+  queue: number;
+}
+
+export interface Alive {
+  outcome: 'alive';
+  fencingToken: number;
+  ttlMs: number;
+  expiresAt: number;
+  /** The lease had run out, and nobody had entered in its place. */
+  revived: boolean;
+  /** A stranger (a chain's EXPIRE) had cut the key's TTL to so many ms. It was set back. */
+  keyTtlShortened?: number;
+}
+
+export interface Lost {
+  outcome: 'lost';
+  reason: LossReason;
+  /** When it was lost, or found to be. */
+  at: number;
+  /** Who took it; absent when nobody did. */
+  by?: By;
+}
+
+export interface Released {
+  outcome: 'released';
+  /** The lease had run out before, and nobody had entered since. */
+  expiredBefore: boolean;
+  /** Holds that are left: the lock stays held until they are given back. */
+  holdsLeft: number;
+}
+
+export interface AlreadyReleased {
+  outcome: 'alreadyReleased';
+}
+
+export interface NotHeld {
+  outcome: 'notHeld';
+  reason: LossReason;
+  at: number;
+  by?: By;
+}
+
+export type LockState = 'free' | 'held' | 'stale' | 'expiring' | 'noTtl' | 'foreign';
+
+export interface Status {
+  key: string;
+  state: LockState;
+  holders: Array<Holder | ForeignHolder>;
+  /** Length of the line. */
+  queue: number;
+  /** The newest fencing token that was given; 0 = none is known. */
+  fencingToken: number;
+}
+
+export interface LocksOptions {
+  /** Limit for every command, connecting included; 5,000 by default. */
+  commandTimeoutMs?: number;
+  /** The fencing counter of a key is kept so long after its last lease; 7 days by default. */
+  fencingRetentionMs?: number;
+  /** Waiters of one key, 10,000 by default; beyond them an acquire is busy with reason `lineFull`. */
+  maxWaiters?: number;
+}

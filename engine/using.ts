@@ -1,0 +1,64 @@
+import type { Lock } from './lock';
+import type { Locks } from './locks';
+import type { AcquireOptions, AlreadyReleased, Busy, Lost, NotHeld, Released, TimedOut } from './types';
+
+export type UsingOptions = Omit<AcquireOptions, 'renewEveryMs' | 'hold'>;
+
+export type UsingResult<T> =
+  | {
+      outcome: 'done';
+      value: T;
+      /** How the lock ended: anything but `released` says that the work was not protected to its end. */
+      release: Released | AlreadyReleased | NotHeld;
+    }
+  | Busy
+  | TimedOut;
+
+/** See `Locks.using`. */
+export async function using<T>(
+  locks: Locks,
+  key: string,
+  options: UsingOptions,
+  work: (lock: Lock, signal: AbortSignal) => Promise<T>,
+): Promise<UsingResult<T>> {
+  const renewEveryMs = Math.max(1, Math.floor(options.ttlMs / 3));
+  const result = await locks.acquire(key, { ...options, renewEveryMs });
+  if (result.outcome !== 'acquired') return result;
+  const { lock } = result;
+  const renewal = keepRenewed(lock, renewEveryMs);
+  let value: T;
+  try {
+    value = await work(lock, renewal.signal);
+  } catch (error) {
+    await renewal.stop();
+    // The work's own error is what the caller has to see; a release that fails too ends with the lease.
+    await lock.release().catch(() => {});
+    return Promise.reject(error);
+  }
+  await renewal.stop();
+  return { outcome: 'done', value, release: await lock.release() };
+}
+
+/** Renews until stopped; the signal is aborted, with the reason, when the lock is lost or its lease may have run out. */
+function keepRenewed(lock: Lock, everyMs: number): { signal: AbortSignal; stop: () => Promise<void> } {
+  const lost = new AbortController();
+  let inFlight: Promise<void> = Promise.resolve();
+  const renew = async () => {
+    const answer = await lock.heartbeat().catch((): Lost | undefined => undefined);
+    if (answer?.outcome === 'lost') lost.abort(new Error(`The lock "${lock.key}" was lost: ${answer.reason}.`));
+    // Redis can't be asked: by our clock the lease is over, so the work must not go on.
+    else if (!answer && lock.expiresInMs() === 0) lost.abort(new Error(`The lock "${lock.key}" could not be renewed in time.`));
+  };
+  const timer = setInterval(() => {
+    inFlight = inFlight.then(() => (lost.signal.aborted ? undefined : renew()));
+  }, everyMs);
+  timer.unref();
+  return {
+    signal: lost.signal,
+    async stop() {
+      clearInterval(timer);
+      // A renewal in flight must not overtake the release.
+      await inFlight;
+    },
+  };
+}
