@@ -7,6 +7,12 @@ const project = (name, extra) => ({
   ...extra,
 });
 
+// One n8n for all of its tests.
+const e2e = project('e2e', {
+  globalSetup: '<rootDir>/test/e2e/globalSetup.js',
+  globalTeardown: '<rootDir>/test/e2e/globalTeardown.js',
+});
+
 module.exports = {
-  projects: [project('engine'), project('node'), project('e2e')],
+  projects: [project('engine'), project('node'), e2e],
 };

@@ -1,0 +1,42 @@
+import {
+  NodeConnectionTypes,
+  type IExecuteFunctions,
+  type INodeExecutionData,
+  type INodeType,
+  type INodeTypeDescription,
+} from 'n8n-workflow';
+import { operations, properties } from './operations';
+import { outputsExpression, shield, type Operation } from './outputs';
+import { runOperation } from './run';
+
+export class RedisLock implements INodeType {
+  description: INodeTypeDescription = {
+    displayName: 'Redis Lock',
+    name: 'redisLock',
+    icon: { light: 'file:redisLock.svg', dark: 'file:redisLock.dark.svg' },
+    group: ['transform'],
+    version: [1],
+    subtitle: '={{ $parameter["operation"] + ($parameter["key"] ? ": " + $parameter["key"] : "") }}',
+    description: 'Lets only one execution at a time work on the same thing, across all workers',
+    defaults: { name: 'Redis Lock' },
+    // An agent reads the first output only, so it could not tell a winner from a loser.
+    usableAsTool: undefined,
+    inputs: [NodeConnectionTypes.Main],
+    outputs: outputsExpression as `={{${string}}}`,
+    credentials: [{ name: 'redis', required: true }],
+    properties,
+  };
+
+  async execute(this: IExecuteFunctions): Promise<INodeExecutionData[][]> {
+    const guard = shield(this);
+    let outputs: INodeExecutionData[][] | undefined;
+    try {
+      const operation = this.getNodeParameter('operation', 0) as Operation;
+      outputs = await runOperation(this, operation, operations[operation], guard);
+      return outputs;
+    } finally {
+      if (outputs) guard.lower();
+      else guard.fail();
+    }
+  }
+}

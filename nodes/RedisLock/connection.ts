@@ -1,0 +1,87 @@
+import { createHash } from 'node:crypto';
+import { isIP } from 'node:net';
+import type { IExecuteFunctions } from 'n8n-workflow';
+import { createLocks, type Locks } from '../../engine';
+
+/** The one place that turns a credential into a pooled Redis client. */
+
+/** n8n's built-in `redis` credential, every field of it. */
+interface RedisCredential {
+  host: string;
+  port: number;
+  user?: string;
+  password?: string;
+  database?: number;
+  ssl?: boolean;
+  disableTlsVerification?: boolean;
+}
+
+const IDLE_MS = 60_000;
+
+interface Pooled {
+  locks: Locks;
+  users: number;
+  idle?: NodeJS.Timeout;
+}
+
+/** One client per credential and process, shared by all executions. Keyed by a hash: the key must not show the secret. */
+const pool = new Map<string, Pooled>();
+
+export interface Redis {
+  locks: Locks;
+  /** host:port/database. */
+  server: string;
+}
+
+/** Runs `work` with the locks of this node's credential; the connection stays open for the next run, for a while. */
+export async function withLocks<T>(context: IExecuteFunctions, work: (redis: Redis) => Promise<T>): Promise<T> {
+  const credential = await context.getCredentials<RedisCredential>('redis', 0);
+  const { host, port, database = 0 } = credential;
+  const name = fingerprint(credential);
+  const pooled = take(name, credential);
+  try {
+    return await work({ locks: pooled.locks, server: `${host}:${port}/${database}` });
+  } finally {
+    giveBack(name, pooled);
+  }
+}
+
+function fingerprint(credential: RedisCredential): string {
+  const { host, port, user, password, database, ssl, disableTlsVerification } = credential;
+  const fields = JSON.stringify([host, port, user, password, database, ssl, disableTlsVerification]);
+  return createHash('sha256').update(fields).digest('hex');
+}
+
+function take(name: string, credential: RedisCredential): Pooled {
+  let pooled = pool.get(name);
+  if (!pooled) pool.set(name, (pooled = { locks: connect(credential), users: 0 }));
+  clearTimeout(pooled.idle);
+  pooled.users += 1;
+  return pooled;
+}
+
+function giveBack(name: string, pooled: Pooled): void {
+  pooled.users -= 1;
+  if (pooled.users > 0) return;
+  pooled.idle = setTimeout(() => {
+    pool.delete(name);
+    void pooled.locks.close();
+  }, IDLE_MS);
+  pooled.idle.unref();
+}
+
+function connect({ host, port, user, password, database, ssl, disableTlsVerification }: RedisCredential): Locks {
+  return createLocks({
+    options: {
+      host,
+      port: Number(port),
+      db: Number(database ?? 0),
+      // The credential's fields are empty texts when unset, which Redis would take for a user of that name.
+      ...(user ? { username: user } : {}),
+      ...(password ? { password } : {}),
+      ...(ssl
+        ? { tls: { ...(isIP(host) ? {} : { servername: host }), rejectUnauthorized: disableTlsVerification !== true } }
+        : {}),
+    },
+  });
+}

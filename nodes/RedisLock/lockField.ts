@@ -1,0 +1,72 @@
+import type { IDataObject, INodeExecutionData } from 'n8n-workflow';
+import type { By, ForeignHolder, Holder, Owner } from '../../engine';
+
+/** The shapes under the output field (`lock` by default): what an item says about a lock, and what it carries. */
+
+const iso = (ms: number) => new Date(ms).toISOString();
+
+const person = ({ executionId, executionUrl, workflowId, workflowName, nodeName, host, note }: Owner): IDataObject => ({
+  executionId,
+  executionUrl,
+  workflowId,
+  workflowName,
+  nodeName,
+  host,
+  ...(note === undefined ? {} : { note }),
+});
+
+/** Who is in the way, for a person: which execution, since when, where to look. Never its lock id. */
+export function holderField(holder: Holder | ForeignHolder | undefined): IDataObject | undefined {
+  if (!holder) return undefined;
+  if ('foreign' in holder) {
+    return { foreign: true, expiresInSeconds: holder.expiresInMs < 0 ? null : seconds(holder.expiresInMs) };
+  }
+  return {
+    ...person(holder.owner),
+    acquiredAt: iso(holder.acquiredAt),
+    lastHeartbeatAt: iso(holder.lastHeartbeatAt),
+    expiresInSeconds: seconds(holder.expiresInMs),
+    fencingToken: holder.fencingToken,
+  };
+}
+
+/** Who took a lock over. */
+export const byField = ({ owner, fencingToken }: By): IDataObject => ({ ...person(owner), fencingToken });
+
+export const seconds = (ms: number) => Math.round(ms / 100) / 10;
+
+export const expiryFields = (ttlMs: number, expiresAt: number): IDataObject => ({
+  ttlSeconds: ttlMs / 1000,
+  expiresAt: iso(expiresAt),
+});
+
+/** A lock as an item carries it; `outer` is the one that it carried before. */
+export interface CarriedLock extends IDataObject {
+  key: string;
+  lockId?: string;
+  fencingToken?: number;
+  acquiredBy?: string;
+  protected?: boolean;
+  released?: boolean;
+  outer?: CarriedLock;
+}
+
+const OURS = ['acquired', 'alive', 'released', 'stolen', 'state'];
+
+/** What stands under the output field, if we put it there; `foreign` if it is data of the user's. */
+export function carried(item: INodeExecutionData | undefined, field: string): CarriedLock | 'foreign' | undefined {
+  const value: unknown = item?.json[field];
+  if (value === undefined || value === null) return undefined;
+  if (typeof value !== 'object' || Array.isArray(value)) return 'foreign';
+  return OURS.some((name) => name in value) ? (value as CarriedLock) : 'foreign';
+}
+
+/** The locks that an item carries, innermost first: those that were not released yet. */
+export function openLocks(lock: CarriedLock | undefined): CarriedLock[] {
+  const open: CarriedLock[] = [];
+  for (let each = lock; each; each = each.outer) {
+    const wasTaken = each.lockId !== undefined || each.protected === false;
+    if (wasTaken && each.released === undefined) open.push(each);
+  }
+  return open;
+}

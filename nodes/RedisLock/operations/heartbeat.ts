@@ -1,0 +1,96 @@
+import type { IDataObject, INodeProperties } from 'n8n-workflow';
+import type { Alive, Lost } from '../../../engine';
+import type { Redis } from '../connection';
+import type { HeldLocks } from '../execution';
+import { byField, expiryFields, openLocks } from '../lockField';
+import { optionsField, outputField, readSeconds, targetFields } from '../parameters';
+import { withOuter, type OperationModule, type Run } from '../run';
+import { OncePerLock, choose, fromItem, readTarget, whole, type Chosen, type Target } from './targets';
+
+export const description: INodeProperties[] = [
+  ...targetFields('Renew', 'Renew everything that this execution holds; if it holds nothing, what the incoming item carries'),
+  {
+    displayName: 'TTL',
+    name: 'ttl',
+    type: 'number',
+    typeOptions: { minValue: 0 },
+    default: 0,
+    description: 'Seconds from now until the lock frees itself. 0: as it was acquired.',
+  },
+  {
+    displayName:
+      '<b>Alive</b>: the lock is still this execution\'s. <b>Lost</b>: it is not any more, so stop the work here; <code>lock.reason</code> and <code>lock.holder</code> say why and who has it.',
+    name: 'outputsNotice',
+    type: 'notice',
+    default: '',
+  },
+  optionsField([outputField]),
+];
+
+interface Request {
+  target: Target;
+  ttlMs?: number;
+}
+
+export const heartbeat: OperationModule<Request> = { description, read, execute };
+
+function read(run: Run, index: number): Request {
+  const ttlMs = readSeconds(run.context, 'ttl', 'TTL', index, { least: 0 });
+  return { target: readTarget(run, index), ttlMs: ttlMs > 0 ? Math.max(1000, ttlMs) : undefined };
+}
+
+async function execute(run: Run, requests: Map<number, Request>, { locks }: Redis, held: HeldLocks): Promise<void> {
+  // One call for each lock and TTL.
+  const calls = new Map<number | undefined, OncePerLock<Alive | Lost>>();
+  const ask = (ttlMs: number | undefined, chosen: Chosen) => {
+    let once = calls.get(ttlMs);
+    if (!once) {
+      once = new OncePerLock(async ({ key, lockId, fencingToken }) => {
+        const result = await locks.resume(key, { lockId, fencingToken }).heartbeat(ttlMs);
+        if (result.outcome === 'lost') held.drop(lockId);
+        return result;
+      });
+      calls.set(ttlMs, once);
+    }
+    return once.get(whole(chosen));
+  };
+
+  const plan = [...requests].map(([index, { target, ttlMs }]) => ({ index, ttlMs, chosen: chooseToRenew(run, index, target, held) }));
+  for (const { index, ttlMs, chosen } of plan) {
+    const answers = await Promise.all(chosen.map(async (lock) => ({ lock, result: await ask(ttlMs, lock) })));
+    settle(run, index, answers);
+  }
+}
+
+function chooseToRenew(run: Run, index: number, target: Target, held: HeldLocks): Chosen[] {
+  if (target.by !== 'auto') return choose(run, index, target, held);
+  const own = held.all().map(whole);
+  if (own.length > 0) return own;
+  return openLocks(run.carried(index)).filter(({ lockId }) => lockId !== undefined).map(fromItem);
+}
+
+function settle(run: Run, index: number, answers: Array<{ lock: Chosen; result: Alive | Lost }>): void {
+  const carried = run.carried(index);
+  // What an earlier lock node said of this item goes on, with what is new; one that was released stays an outer one.
+  const open = carried && carried.released === undefined && carried.lockId ? carried : undefined;
+  const outer = open ? undefined : carried;
+  const lost = answers.find(({ result }) => result.outcome === 'lost');
+  if (lost?.result.outcome === 'lost') {
+    const { reason, by } = lost.result;
+    const lock: IDataObject = { ...open, alive: false, key: lost.lock.key, reason, ...(by ? { holder: byField(by) } : {}) };
+    return run.results.put(index, 'Lost', withOuter(lock, outer));
+  }
+  if (answers.length === 0) {
+    return run.results.put(index, 'Lost', withOuter({ ...open, alive: false, reason: 'nothingHeld' }, outer));
+  }
+  // Of several, the item tells about the one it carries.
+  const shown = answers.find(({ lock }) => lock.lockId === open?.lockId) ?? (answers.length === 1 ? answers[0] : undefined);
+  const lock: IDataObject = { ...open, alive: true, renewed: answers.length };
+  if (shown?.result.outcome === 'alive') {
+    const { fencingToken, ttlMs, expiresAt, revived, keyTtlShortened } = shown.result;
+    Object.assign(lock, { key: shown.lock.key, lockId: shown.lock.lockId, fencingToken }, expiryFields(ttlMs, expiresAt));
+    if (revived) lock.revived = true;
+    if (keyTtlShortened !== undefined) lock.keyTtlShortened = true;
+  }
+  run.results.put(index, 'Alive', withOuter(lock, outer));
+}

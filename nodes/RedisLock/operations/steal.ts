@@ -1,0 +1,117 @@
+import type { INodeProperties } from 'n8n-workflow';
+import { RedisLockError, type StealCondition, type Locks } from '../../../engine';
+import type { Redis } from '../connection';
+import { itemError, ownerOf, type HeldLocks } from '../execution';
+import { expiryFields, holderField } from '../lockField';
+import { keyField, noteField, optionsField, outputField, readKey, readOptions, readSeconds, ttlField } from '../parameters';
+import { asNodeError, groupByKey, withOuter, type OperationModule, type Run } from '../run';
+
+export const description: INodeProperties[] = [
+  keyField,
+  ttlField,
+  {
+    displayName: 'Steal If',
+    name: 'stealIf',
+    type: 'options',
+    default: 'stale',
+    options: [
+      { name: 'Anything Holds It', value: 'any', description: 'Whatever is there, if it is older than 5 seconds. The work of its holder may still be running.' },
+      { name: 'It Has That Fencing Token', value: 'fencingToken', description: 'Exactly the holder that was seen: nobody who came since is robbed' },
+      { name: 'It Is Stale', value: 'stale', description: 'Its holder was not heard of for a time' },
+      { name: 'It Never Expires', value: 'noTtl', description: 'A key without a TTL that something else than Redis Lock left behind' },
+    ],
+    description: 'Which lock may be taken over. Exactly one of several executions that try wins.',
+  },
+  {
+    displayName: 'Stale After',
+    name: 'staleAfter',
+    type: 'number',
+    typeOptions: { minValue: 0 },
+    default: 0,
+    displayOptions: { show: { stealIf: ['stale'] } },
+    description: 'Seconds without a Heartbeat. 0: only a holder that announced regular renewals and missed three.',
+  },
+  {
+    displayName: 'Fencing Token',
+    name: 'fencingToken',
+    type: 'number',
+    default: 0,
+    displayOptions: { show: { stealIf: ['fencingToken'] } },
+    description: 'Of the holder that was seen, for example {{ $JSON.lock.holder.fencingToken }}',
+  },
+  {
+    displayName:
+      '<b>Stolen</b>: this execution holds the lock now; the previous holder is told at its next Heartbeat or Release, but its work may still be running. <b>Not Stolen</b>: nothing was changed; <code>lock.reason</code> says why.',
+    name: 'outputsNotice',
+    type: 'notice',
+    default: '',
+  },
+  optionsField([noteField, outputField]),
+];
+
+interface Request {
+  key: string;
+  ttlMs: number;
+  if: StealCondition;
+  staleMs?: number;
+  note: string;
+}
+
+export const steal: OperationModule<Request> = { description, read, execute };
+
+function read({ context }: Run, index: number): Request {
+  const stealIf = context.getNodeParameter('stealIf', index, 'stale') as string;
+  const staleMs = stealIf === 'stale' ? readSeconds(context, 'staleAfter', 'Stale After', index, { least: 0 }) : 0;
+  return {
+    key: readKey(context, index),
+    ttlMs: readSeconds(context, 'ttl', 'TTL', index, { least: 1 }),
+    if: stealIf === 'fencingToken' ? { fencingToken: readFencingToken(context, index) } : (stealIf as StealCondition),
+    staleMs: staleMs > 0 ? staleMs : undefined,
+    note: String(readOptions(context, index).note ?? ''),
+  };
+}
+
+function readFencingToken(context: Run['context'], index: number): number {
+  const token = Number(context.getNodeParameter('fencingToken', index, 0));
+  if (Number.isSafeInteger(token) && token > 0) return token;
+  throw itemError(
+    context,
+    `Fencing Token (item ${index}) must be the number of the holder that was seen, such as {{ $json.lock.holder.fencingToken }} behind Busy.`,
+    index,
+  );
+}
+
+async function execute(run: Run, requests: Map<number, Request>, { locks }: Redis, held: HeldLocks): Promise<void> {
+  const { context, results } = run;
+  const node = context.getNode().name;
+  for (const [key, members] of groupByKey(requests)) {
+    const [, request] = members[0] as [number, Request];
+    const answer = await take(locks, key, request, run).catch((error: unknown) =>
+      error instanceof RedisLockError && error.code !== 'wrongType' ? Promise.reject(error) : { outcome: 'failed' as const, error },
+    );
+    if (answer.outcome === 'stolen') {
+      const { lockId, fencingToken, ttlMs } = answer.lock;
+      held.add({ key, lockId, fencingToken, ttlMs }, node);
+    }
+    for (const [index] of members) {
+      const outer = run.carried(index);
+      if (answer.outcome === 'failed') {
+        results.fail(index, asNodeError(context, answer.error, index));
+      } else if (answer.outcome === 'stolen') {
+        const { lockId, fencingToken, grant } = answer.lock;
+        const lock = {
+          stolen: true, acquired: true, key, lockId, fencingToken, ...expiryFields(grant.ttlMs, grant.expiresAt), acquiredBy: node,
+          previousHolder: holderField(grant.robbed),
+        };
+        results.put(index, 'Stolen', withOuter(lock, outer));
+      } else {
+        const { reason, queue, holders } = answer;
+        const lock = { stolen: false, acquired: false, key, reason, queueLength: queue, holder: holderField(holders[0]) };
+        results.put(index, 'Not Stolen', withOuter(lock, outer));
+      }
+    }
+  }
+}
+
+const take = (locks: Locks, key: string, { if: condition, ttlMs, staleMs, note }: Request, { context }: Run) =>
+  locks.steal(key, { if: condition, ttlMs, staleMs, owner: ownerOf(context, note), hold: context.getNode().name });

@@ -1,0 +1,181 @@
+import type { IDataObject, IExecuteFunctions, INodeProperties } from 'n8n-workflow';
+import { itemError } from './execution';
+
+/** Parameters that several operations share, and the reading of all: bad input is refused before Redis is asked. */
+
+const LONGEST_TTL_S = 30 * 86_400;
+
+export const keyField: INodeProperties = {
+  displayName: 'Key',
+  name: 'key',
+  type: 'string',
+  required: true,
+  default: '',
+  placeholder: 'e.g. w4ingest:lock:{{ $json.folder }}',
+  description:
+    'Name of the lock: executions with the same key exclude each other. Take the workflow, "lock" and the ID of the thing that is protected; as narrow as that thing.',
+};
+
+export const ttlField: INodeProperties = {
+  displayName: 'TTL',
+  name: 'ttl',
+  type: 'number',
+  typeOptions: { minValue: 1, maxValue: LONGEST_TTL_S },
+  default: 600,
+  description:
+    'Seconds until the lock frees itself if it is neither released nor renewed, for example because n8n was killed. Longer than the longest run, or than the longest gap between two Heartbeats.',
+};
+
+export const noteField: INodeProperties = {
+  displayName: 'Note',
+  name: 'note',
+  type: 'string',
+  default: '',
+  description: 'A text for whoever finds the lock held: it is shown with the holder',
+};
+
+export const outputField: INodeProperties = {
+  displayName: 'Output Field',
+  name: 'outputField',
+  type: 'string',
+  default: 'lock',
+  description: 'Name of the field that this node adds to each item',
+};
+
+/** "Options" of an operation. */
+export const optionsField = (options: INodeProperties[]): INodeProperties => ({
+  displayName: 'Options',
+  name: 'options',
+  type: 'collection',
+  placeholder: 'Add option',
+  default: {},
+  options,
+});
+
+/** Which of the execution's locks; for Heartbeat and Release. */
+export function targetFields(verb: string, auto: string): INodeProperties[] {
+  return [
+    {
+      displayName: 'Which Lock',
+      name: 'target',
+      type: 'options',
+      default: 'auto',
+      options: [
+        { name: 'All of This Execution', value: 'execution', description: `${verb} everything that this execution holds` },
+        { name: 'Automatic', value: 'auto', description: auto },
+        { name: 'By Acquire Node', value: 'node', description: `${verb} what one Acquire or Steal node of this execution took` },
+        { name: 'By Key', value: 'key', description: `${verb} the lock of that key, if this execution holds it` },
+        { name: 'By Lock ID', value: 'lockId', description: `${verb} the lock of that lock ID, also one of another execution that passed its lock ID on` },
+      ],
+      description: `Which lock to ${verb.toLowerCase()}`,
+    },
+    {
+      displayName: 'Acquire Node',
+      name: 'acquiredBy',
+      type: 'string',
+      required: true,
+      default: '',
+      placeholder: 'e.g. Redis Lock',
+      displayOptions: { show: { target: ['node'] } },
+      description: 'Name of the node that took the lock',
+    },
+    {
+      displayName: 'Lock ID',
+      name: 'lockId',
+      type: 'string',
+      required: true,
+      default: '',
+      placeholder: 'e.g. {{ $json.lock.lockId }}',
+      displayOptions: { show: { target: ['lockId'] } },
+      description: 'The secret of the holder, as Acquire put it on its item',
+    },
+    { ...keyField, displayOptions: { show: { target: ['key', 'lockId'] } } },
+  ];
+}
+
+/** The key of item `index`. @throws NodeOperationError that names the parameter, the item and the remedy */
+export function readKey(context: IExecuteFunctions, index: number): string {
+  const value: unknown = context.getNodeParameter('key', index, '');
+  const key = typeof value === 'number' || typeof value === 'bigint' ? String(value) : value;
+  const problem = keyProblem(key);
+  if (problem) throw itemError(context, `Key (item ${index}) ${problem}`, index);
+  return key as string;
+}
+
+function keyProblem(key: unknown): string | undefined {
+  if (key === undefined || key === null || key === '') {
+    return 'is empty. Type a name, such as w4ingest:lock:{{ $json.folder }}, and check that the field it uses exists on this item.';
+  }
+  if (typeof key !== 'string' || key.includes('[object Object]')) {
+    return 'is an object, not a text. Point the expression at one field of it, such as {{ $json.id }}.';
+  }
+  const word = /(?:^|[^A-Za-z0-9])(undefined|null|NaN)(?:$|[^A-Za-z0-9])/.exec(key)?.[1];
+  if (word) {
+    return `is "${key}", with "${word}" where a value should be: every item without that value would share one lock. Check the expression, and filter such items out before this node.`;
+  }
+  if (key.startsWith('=') || /\{\{.*\}\}/s.test(key)) {
+    return `is "${key}", an expression that was not evaluated. Switch the field from Fixed to Expression.`;
+  }
+  if (/[\r\n]/.test(key)) return 'has a line break in it. Take it out, for example with {{ $json.name.trim() }}.';
+  if (key !== key.trim()) return `is "${key}", with blanks at its start or end. Take them out, for example with {{ $json.name.trim() }}.`;
+  return undefined;
+}
+
+/**
+ * A number of seconds, as ms.
+ * @param name of the parameter @param label of the parameter, as people see it
+ * @throws NodeOperationError
+ */
+export function readSeconds(
+  context: IExecuteFunctions,
+  name: string,
+  label: string,
+  index: number,
+  bounds: { least: number; most?: number },
+): number {
+  return toMs(context, context.getNodeParameter(name, index, 0), label, index, bounds);
+}
+
+/** The same for a value that was read already. */
+export function toMs(
+  context: IExecuteFunctions,
+  raw: unknown,
+  label: string,
+  index: number,
+  { least, most = LONGEST_TTL_S }: { least: number; most?: number },
+): number {
+  const value = typeof raw === 'string' && raw.trim() !== '' ? Number(raw) : raw;
+  if (typeof value !== 'number' || !Number.isFinite(value) || value < least || value > most) {
+    throw itemError(context, `${label} (item ${index}) must be a number of seconds from ${least} to ${most}, not ${show(raw)}.`, index);
+  }
+  return Math.ceil(value * 1000);
+}
+
+const show = (value: unknown) => (typeof value === 'string' ? `"${value}"` : String(value));
+
+export function readText(context: IExecuteFunctions, name: string, label: string, index: number): string {
+  const value: unknown = context.getNodeParameter(name, index, '');
+  if (typeof value !== 'string' || value.trim() === '') {
+    throw itemError(context, `${label} (item ${index}) is empty. Fill it in, or choose another way under "Which Lock".`, index);
+  }
+  return value.trim();
+}
+
+export const readOptions = (context: IExecuteFunctions, index: number): IDataObject =>
+  context.getNodeParameter('options', index, {}) as IDataObject;
+
+/** Field names that n8n itself gives a meaning on items. */
+const RESERVED = ['error', 'message', 'details'];
+
+/** Name of the field for what the lock has to say. @throws NodeOperationError */
+export function readOutputField(context: IExecuteFunctions, index: number): string {
+  const { outputField: name = 'lock' } = readOptions(context, index);
+  if (typeof name !== 'string' || !/^[A-Za-z_$][\w$]*$/.test(name) || RESERVED.includes(name) || name === '__proto__') {
+    throw itemError(
+      context,
+      `Output Field (item ${index}) must be a plain name such as lock, and none of ${RESERVED.join(', ')}, not ${show(name)}.`,
+      index,
+    );
+  }
+  return name;
+}

@@ -1,0 +1,106 @@
+import { NodeOperationError, type IDataObject, type IExecuteFunctions, type INodeExecutionData, type INodeProperties } from 'n8n-workflow';
+import { LockOptionError, RedisLockError } from '../../engine';
+import type { Redis } from './connection';
+import { withLocks } from './connection';
+import { HeldLocks, isStopped, itemError } from './execution';
+import { carried, type CarriedLock } from './lockField';
+import { Results, type Operation, type Shield } from './outputs';
+import { readOutputField } from './parameters';
+
+/** What an operation gets to work with, and how one run of the node goes. */
+
+export interface OperationModule<Request> {
+  /** Its parameters. */
+  description: INodeProperties[];
+  /** Reads and checks the parameters of one item. @throws NodeOperationError */
+  read(run: Run, index: number): Request;
+  /** Asks Redis, and puts a result for every item into `run.results`. */
+  execute(run: Run, requests: Map<number, Request>, redis: Redis, held: HeldLocks): Promise<void>;
+}
+
+export interface Run {
+  context: IExecuteFunctions;
+  items: INodeExecutionData[];
+  results: Results;
+  /** The lock that an item carries. */
+  carried(index: number): CarriedLock | undefined;
+}
+
+/** Runs an operation over all input items. @throws NodeOperationError unless a Continue setting is on */
+export async function runOperation<Request>(
+  context: IExecuteFunctions,
+  operation: Operation,
+  module: OperationModule<Request>,
+  { settings, refusal }: Shield,
+): Promise<INodeExecutionData[][]> {
+  const items = context.getInputData();
+  const fields = new Map<number, string>();
+  const results = new Results(operation, items, settings, (index) => fields.get(index) ?? 'lock');
+  const run: Run = {
+    context,
+    items,
+    results,
+    carried(index) {
+      const lock = carried(items[index], fields.get(index) ?? 'lock');
+      return lock === 'foreign' ? undefined : lock;
+    },
+  };
+
+  const requests = new Map<number, Request>();
+  items.forEach((item, index) => {
+    if (refusal) return results.fail(index, refusal);
+    try {
+      const field = readOutputField(context, index);
+      if (carried(item, field) === 'foreign') throw fieldTaken(context, field, index);
+      fields.set(index, field);
+      requests.set(index, module.read(run, index));
+    } catch (error) {
+      results.fail(index, asNodeError(context, error, index));
+    }
+  });
+  if (requests.size === 0) return results.outputs();
+
+  try {
+    await withLocks(context, (redis) => module.execute(run, requests, redis, new HeldLocks(context, redis.server)));
+  } catch (error) {
+    // Whoever was stopped gets no items at all: nothing behind this node may run.
+    if (isStopped(error)) throw asNodeError(context, error, 0);
+    for (const index of requests.keys()) if (!results.has(index)) results.fail(index, asNodeError(context, error, index));
+  }
+  return results.outputs();
+}
+
+function fieldTaken(context: IExecuteFunctions, field: string, index: number): NodeOperationError {
+  return itemError(
+    context,
+    `Output Field (item ${index}): the item has a field "${field}" already, which is not from Redis Lock. Choose another name under Options, Output Field.`,
+    index,
+  );
+}
+
+/** An error that names the item, with the remedy in its message: under Continue the message is all that is left. */
+export function asNodeError(context: IExecuteFunctions, error: unknown, index: number): NodeOperationError {
+  if (error instanceof NodeOperationError) return error;
+  if (error instanceof LockOptionError) {
+    const label = error.option === 'key' ? 'Key' : error.option;
+    return itemError(context, `${label} (item ${index}) ${error.message.replace(/^\w+: /, '')}.`, index);
+  }
+  if (error instanceof RedisLockError) {
+    return new NodeOperationError(context.getNode(), error.message, { itemIndex: index, description: error.remedy });
+  }
+  return itemError(context, error instanceof Error ? error.message : String(error), index);
+}
+
+/** The items of each distinct value, keys in byte order: two runs that take several locks never wait for each other. */
+export function groupByKey<T extends { key: string }>(requests: Map<number, T>): Array<[string, Array<[number, T]>]> {
+  const groups = new Map<string, Array<[number, T]>>();
+  for (const [index, request] of requests) {
+    const group = groups.get(request.key);
+    if (group) group.push([index, request]);
+    else groups.set(request.key, [[index, request]]);
+  }
+  return [...groups].sort(([a], [b]) => Buffer.compare(Buffer.from(a), Buffer.from(b)));
+}
+
+/** The lock of an item, set into what it carried before. */
+export const withOuter = (lock: IDataObject, outer: CarriedLock | undefined): IDataObject => (outer ? { ...lock, outer } : lock);
