@@ -23,6 +23,11 @@ export function ownerOf(context: IExecuteFunctions, note: string): Owner {
   };
 }
 
+/** What the index by execution needs. */
+export function identityOf(context: IExecuteFunctions): Owner {
+  return { executionId: context.getExecutionId(), instanceId: context.getInstanceId?.() };
+}
+
 /** A lock of this execution. Kept in the execution's own data, so it survives a Wait and a resume in another worker. */
 export interface HeldLock extends IDataObject {
   key: string;

@@ -89,7 +89,13 @@ export function targetFields(verb: string, auto: string): INodeProperties[] {
       displayOptions: { show: { target: ['lockId'] } },
       description: 'The secret of the holder, as Acquire put it on its item',
     },
-    { ...keyField, displayOptions: { show: { target: ['key', 'lockId'] } } },
+    { ...keyField, displayOptions: { show: { target: ['key'] } } },
+    {
+      ...keyField,
+      required: false,
+      description: 'Name of the lock. Only needed for a lock ID that was not acquired by this execution.',
+      displayOptions: { show: { target: ['lockId'] } },
+    },
   ];
 }
 

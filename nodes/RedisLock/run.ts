@@ -3,7 +3,7 @@ import { LockOptionError, RedisLockError } from '../../engine';
 import type { Redis } from './connection';
 import { withLocks } from './connection';
 import { HeldLocks, isStopped, itemError } from './execution';
-import { carried, type CarriedLock } from './lockField';
+import { carried, openLocks, type CarriedLock } from './lockField';
 import { Results, type Operation, type Shield } from './outputs';
 import { readOutputField } from './parameters';
 
@@ -22,8 +22,8 @@ export interface Run {
   context: IExecuteFunctions;
   items: INodeExecutionData[];
   results: Results;
-  /** The lock that an item carries. */
-  carried(index: number): CarriedLock | undefined;
+  /** The locks that an item carries and that were not released, innermost first. */
+  open(index: number): CarriedLock[];
 }
 
 /** Runs an operation over all input items. @throws NodeOperationError unless a Continue setting is on */
@@ -40,9 +40,9 @@ export async function runOperation<Request>(
     context,
     items,
     results,
-    carried(index) {
+    open(index) {
       const lock = carried(items[index], fields.get(index) ?? 'lock');
-      return lock === 'foreign' ? undefined : lock;
+      return lock === 'foreign' ? [] : openLocks(lock);
     },
   };
 
@@ -86,7 +86,7 @@ export function asNodeError(context: IExecuteFunctions, error: unknown, index: n
     return itemError(context, `${label} (item ${index}) ${error.message.replace(/^\w+: /, '')}.`, index);
   }
   if (error instanceof RedisLockError) {
-    return new NodeOperationError(context.getNode(), error.message, { itemIndex: index, description: error.remedy });
+    return itemError(context, error.message, index);
   }
   return itemError(context, error instanceof Error ? error.message : String(error), index);
 }
@@ -102,5 +102,5 @@ export function groupByKey<T extends { key: string }>(requests: Map<number, T>):
   return [...groups].sort(([a], [b]) => Buffer.compare(Buffer.from(a), Buffer.from(b)));
 }
 
-/** The lock of an item, set into what it carried before. */
+/** A lock on an item that carries another one already: nested sections close in order. */
 export const withOuter = (lock: IDataObject, outer: CarriedLock | undefined): IDataObject => (outer ? { ...lock, outer } : lock);

@@ -2,7 +2,7 @@ import type { IDataObject, INodeProperties } from 'n8n-workflow';
 import { RedisLockError, type AcquireOptions, type Lock, type Locks } from '../../../engine';
 import type { Redis } from '../connection';
 import { hint, itemError, ownerOf, stopSignal, type HeldLocks } from '../execution';
-import { expiryFields, holderField } from '../lockField';
+import { expiryFields, holderField, type CarriedLock } from '../lockField';
 import { keyField, noteField, optionsField, outputField, readKey, readOptions, readSeconds, toMs, ttlField } from '../parameters';
 import { asNodeError, groupByKey, withOuter, type OperationModule, type Run } from '../run';
 
@@ -162,7 +162,7 @@ async function take(locks: Locks, held: HeldLocks, node: string, key: string, op
 
 function settle(run: Run, index: number, { key, onTimeout }: Request, answer: Answer, node: string): void {
   const { context, results } = run;
-  const outer = run.carried(index);
+  const [outer] = run.open(index);
   if (answer.outcome === 'failed') {
     results.fail(index, asNodeError(context, answer.error, index));
   } else if (answer.outcome === 'acquired') {
@@ -198,8 +198,8 @@ function settle(run: Run, index: number, { key, onTimeout }: Request, answer: An
 }
 
 /** The same node taking the same lock again (a loop, a retry) is the same hold: it does not nest in itself. */
-function sameLock(outer: ReturnType<Run['carried']>, lockId: string, node: string): ReturnType<Run['carried']> {
-  return outer?.lockId === lockId && outer.acquiredBy === node && outer.released === undefined ? outer.outer : outer;
+function sameLock(outer: CarriedLock | undefined, lockId: string, node: string): CarriedLock | undefined {
+  return outer?.lockId === lockId && outer.acquiredBy === node ? outer.outer : outer;
 }
 
 function timeoutMessage(key: string, { waitedMs, holders }: Extract<Answer, { outcome: 'timedOut' }>): string {

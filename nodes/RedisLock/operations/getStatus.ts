@@ -41,7 +41,7 @@ async function execute(run: Run, requests: Map<number, Request>, { locks }: Redi
       const { state, holders, queue, fencingToken } = answer;
       const holder = holderField(holders[0]);
       const lock = { state, key, queueLength: queue, ...(fencingToken ? { fencingToken } : {}), ...(holder ? { holder } : {}) };
-      results.put(index, 'Status', withOuter(lock, run.carried(index)));
+      results.put(index, 'Status', withOuter(lock, run.open(index)[0]));
     }
   }
 }

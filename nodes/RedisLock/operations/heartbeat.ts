@@ -1,10 +1,10 @@
 import type { IDataObject, INodeProperties } from 'n8n-workflow';
 import type { Alive, Lost } from '../../../engine';
 import type { Redis } from '../connection';
-import type { HeldLocks } from '../execution';
-import { byField, expiryFields, openLocks } from '../lockField';
+import { identityOf, type HeldLocks } from '../execution';
+import { byField, expiryFields } from '../lockField';
 import { optionsField, outputField, readSeconds, targetFields } from '../parameters';
-import { withOuter, type OperationModule, type Run } from '../run';
+import { type OperationModule, type Run } from '../run';
 import { OncePerLock, choose, fromItem, readTarget, whole, type Chosen, type Target } from './targets';
 
 export const description: INodeProperties[] = [
@@ -40,16 +40,14 @@ function read(run: Run, index: number): Request {
 }
 
 async function execute(run: Run, requests: Map<number, Request>, { locks }: Redis, held: HeldLocks): Promise<void> {
+  const owner = identityOf(run.context);
   // One call for each lock and TTL.
   const calls = new Map<number | undefined, OncePerLock<Alive | Lost>>();
   const ask = (ttlMs: number | undefined, chosen: Chosen) => {
     let once = calls.get(ttlMs);
     if (!once) {
-      once = new OncePerLock(async ({ key, lockId, fencingToken }) => {
-        const result = await locks.resume(key, { lockId, fencingToken }).heartbeat(ttlMs);
-        if (result.outcome === 'lost') held.drop(lockId);
-        return result;
-      });
+      // A lost one stays on the list: a later Release shall say so too, and who has it.
+      once = new OncePerLock(({ key, lockId, fencingToken }) => locks.resume(key, { lockId, fencingToken, owner }).heartbeat(ttlMs));
       calls.set(ttlMs, once);
     }
     return once.get(whole(chosen));
@@ -66,22 +64,25 @@ function chooseToRenew(run: Run, index: number, target: Target, held: HeldLocks)
   if (target.by !== 'auto') return choose(run, index, target, held);
   const own = held.all().map(whole);
   if (own.length > 0) return own;
-  return openLocks(run.carried(index)).filter(({ lockId }) => lockId !== undefined).map(fromItem);
+  return run
+    .open(index)
+    .filter(({ lockId }) => lockId !== undefined)
+    .map(fromItem);
 }
 
+const OWN_FIELDS = ['alive', 'renewed', 'revived', 'keyTtlShortened', 'reason', 'holder'];
+
 function settle(run: Run, index: number, answers: Array<{ lock: Chosen; result: Alive | Lost }>): void {
-  const carried = run.carried(index);
-  // What an earlier lock node said of this item goes on, with what is new; one that was released stays an outer one.
-  const open = carried && carried.released === undefined && carried.lockId ? carried : undefined;
-  const outer = open ? undefined : carried;
+  // What the item carries goes on, with what is new instead of what an earlier Heartbeat said.
+  const [carried] = run.open(index);
+  const open = carried && Object.fromEntries(Object.entries(carried).filter(([name]) => !OWN_FIELDS.includes(name)));
   const lost = answers.find(({ result }) => result.outcome === 'lost');
   if (lost?.result.outcome === 'lost') {
     const { reason, by } = lost.result;
-    const lock: IDataObject = { ...open, alive: false, key: lost.lock.key, reason, ...(by ? { holder: byField(by) } : {}) };
-    return run.results.put(index, 'Lost', withOuter(lock, outer));
+    return run.results.put(index, 'Lost', { ...open, alive: false, key: lost.lock.key, reason, ...(by ? { holder: byField(by) } : {}) });
   }
-  if (answers.length === 0) {
-    return run.results.put(index, 'Lost', withOuter({ ...open, alive: false, reason: 'nothingHeld' }, outer));
+  if (answers.length === 0 || open?.protected === false) {
+    return run.results.put(index, 'Lost', { ...open, alive: false, reason: open?.protected === false ? 'neverHeld' : 'nothingHeld' });
   }
   // Of several, the item tells about the one it carries.
   const shown = answers.find(({ lock }) => lock.lockId === open?.lockId) ?? (answers.length === 1 ? answers[0] : undefined);
@@ -92,5 +93,5 @@ function settle(run: Run, index: number, answers: Array<{ lock: Chosen; result: 
     if (revived) lock.revived = true;
     if (keyTtlShortened !== undefined) lock.keyTtlShortened = true;
   }
-  run.results.put(index, 'Alive', withOuter(lock, outer));
+  run.results.put(index, 'Alive', lock);
 }

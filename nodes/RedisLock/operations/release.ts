@@ -1,8 +1,8 @@
 import type { IDataObject, INodeProperties } from 'n8n-workflow';
-import type { AlreadyReleased, NotHeld, Released, Locks } from '../../../engine';
+import type { AlreadyReleased, Locks, NotHeld, Owner, Released } from '../../../engine';
 import type { Redis } from '../connection';
-import { itemError, type HeldLocks } from '../execution';
-import { byField, holderField, openLocks } from '../lockField';
+import { identityOf, itemError, type HeldLocks } from '../execution';
+import { byField, holderField } from '../lockField';
 import { optionsField, outputField, targetFields } from '../parameters';
 import { withOuter, type OperationModule, type Run } from '../run';
 import { OncePerLock, choose, fromItem, readTarget, whole, type Chosen, type Target } from './targets';
@@ -35,7 +35,7 @@ type Ending = { lock: Chosen; result: Released | AlreadyReleased | NotHeld; hold
 async function execute(run: Run, requests: Map<number, Request>, { locks }: Redis, held: HeldLocks): Promise<void> {
   // Decided for all items before the first release changes what is held.
   const plan = [...requests].map(([index, { target }]) => ({ index, chosen: chooseToRelease(run, index, target, held) }));
-  const once = new OncePerLock((lock) => giveBack(locks, held, lock));
+  const once = new OncePerLock((lock) => giveBack(locks, held, lock, identityOf(run.context)));
   for (const { index, chosen } of plan) {
     if (chosen === undefined) continue;
     if (chosen === 'neverHeld') settleNeverHeld(run, index);
@@ -46,7 +46,7 @@ async function execute(run: Run, requests: Map<number, Request>, { locks }: Redi
 /** @returns undefined when the item failed */
 function chooseToRelease(run: Run, index: number, target: Target, held: HeldLocks): Chosen[] | 'neverHeld' | undefined {
   if (target.by !== 'auto') return choose(run, index, target, held);
-  const [innermost] = openLocks(run.carried(index));
+  const [innermost] = run.open(index);
   if (innermost) return innermost.protected === false ? 'neverHeld' : [fromItem(innermost)];
   const nodes = [...new Set(held.all().flatMap(({ holds }) => holds))];
   if (nodes.length > 1) {
@@ -66,9 +66,9 @@ function severalNodes({ context }: Run, index: number, nodes: string[]) {
   );
 }
 
-async function giveBack(locks: Locks, held: HeldLocks, lock: Chosen): Promise<Ending> {
+async function giveBack(locks: Locks, held: HeldLocks, lock: Chosen, owner: Owner): Promise<Ending> {
   const { key, lockId, fencingToken, hold } = lock;
-  const result = await locks.resume(key, { lockId, fencingToken, hold }).release();
+  const result = await locks.resume(key, { lockId, fencingToken, hold, owner }).release();
   held.drop(lockId, result.outcome === 'released' && result.holdsLeft > 0 ? hold : undefined);
   if (result.outcome !== 'notHeld') return { lock, result };
   if (result.by) return { lock, result, holder: byField(result.by) };
@@ -78,18 +78,18 @@ async function giveBack(locks: Locks, held: HeldLocks, lock: Chosen): Promise<En
 }
 
 function settle(run: Run, index: number, endings: Ending[]): void {
-  const carried = run.carried(index);
+  const open = run.open(index);
   const notHeld = endings.find(({ result }) => result.outcome === 'notHeld');
   const shown = notHeld ?? endings[0];
   if (!shown) {
-    return run.results.put(index, 'Not Held', withOuter({ released: false, reason: 'nothingHeld', overlapped: false }, carried));
+    const lock = { released: false, reason: 'nothingHeld', overlapped: false };
+    return run.results.put(index, 'Not Held', withOuter(lock, open[0]));
   }
   const several = endings.length > 1 ? { keys: endings.map(({ lock }) => lock.key) } : {};
-  const lock = { ...fields(shown), ...several };
-  // Ends the entry that the item carries for this lock, wherever it stands; nested ones stay as they are.
-  const output = notHeld ? 'Not Held' : 'Released';
-  if (carried?.lockId === shown.lock.lockId) run.results.put(index, output, { ...carried, ...lock });
-  else run.results.put(index, output, withOuter(lock, carried));
+  // The entry that the item carries for this lock ends; what was inside it has ended before, what is outside stays.
+  const entry = open.find(({ lockId }) => lockId === shown.lock.lockId);
+  const lock = { ...(entry ?? (open[0] ? { outer: open[0] } : {})), ...fields(shown), ...several };
+  run.results.put(index, notHeld ? 'Not Held' : 'Released', lock);
 }
 
 function fields({ lock: { key, lockId, fencingToken }, result, holder }: Ending): IDataObject {
@@ -109,7 +109,7 @@ function fields({ lock: { key, lockId, fencingToken }, result, holder }: Ending)
 /** The item passed Acquire without the lock, by the choice "Continue Without the Lock". */
 function settleNeverHeld(run: Run, index: number): void {
   run.results.put(index, 'Not Held', {
-    ...run.carried(index),
+    ...run.open(index)[0],
     released: false,
     reason: 'neverHeld',
     neverHeld: true,

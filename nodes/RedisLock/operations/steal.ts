@@ -94,7 +94,7 @@ async function execute(run: Run, requests: Map<number, Request>, { locks }: Redi
       held.add({ key, lockId, fencingToken, ttlMs }, node);
     }
     for (const [index] of members) {
-      const outer = run.carried(index);
+      const [outer] = run.open(index);
       if (answer.outcome === 'failed') {
         results.fail(index, asNodeError(context, answer.error, index));
       } else if (answer.outcome === 'stolen') {

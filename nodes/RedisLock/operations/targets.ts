@@ -1,6 +1,6 @@
 import type { IExecuteFunctions } from 'n8n-workflow';
 import { itemError, type HeldLocks } from '../execution';
-import { openLocks } from '../lockField';
+import type { CarriedLock } from '../lockField';
 import { readKey, readText } from '../parameters';
 import type { Run } from '../run';
 
@@ -50,7 +50,11 @@ export function choose(run: Run, index: number, target: Exclude<Target, { by: 'a
     case 'key': {
       const known = held.byKey(target.key);
       if (known) return [whole(known)];
-      return openLocks(run.carried(index)).filter(({ key, lockId }) => key === target.key && lockId).map(fromItem).slice(0, 1);
+      return run
+        .open(index)
+        .filter(({ key, lockId }) => key === target.key && lockId !== undefined)
+        .map(fromItem)
+        .slice(0, 1);
     }
     case 'lockId':
       return [byLockId(run, index, target, held)];
@@ -60,7 +64,7 @@ export function choose(run: Run, index: number, target: Exclude<Target, { by: 'a
 function byLockId(run: Run, index: number, { lockId, key }: Extract<Target, { by: 'lockId' }>, held: HeldLocks): Chosen {
   const known = held.byId(lockId);
   if (known) return whole(known);
-  const onItem = openLocks(run.carried(index)).find((lock) => lock.lockId === lockId);
+  const onItem = run.open(index).find((lock) => lock.lockId === lockId);
   if (onItem) return { ...fromItem(onItem), hold: undefined };
   if (key) return { key, lockId };
   throw keyNeeded(run.context, index);
@@ -73,7 +77,7 @@ function keyNeeded(context: IExecuteFunctions, index: number) {
 export const whole = ({ key, lockId, fencingToken }: Chosen): Chosen => ({ key, lockId, fencingToken });
 
 /** A lock that the item carries, with the hold of the node that took it. */
-export function fromItem(lock: ReturnType<typeof openLocks>[number]): Chosen {
+export function fromItem(lock: CarriedLock): Chosen {
   return { key: lock.key, lockId: lock.lockId ?? '', fencingToken: lock.fencingToken, hold: lock.acquiredBy };
 }
 
