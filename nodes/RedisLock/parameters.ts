@@ -1,4 +1,4 @@
-import type { IDataObject, IExecuteFunctions, INodeProperties } from 'n8n-workflow';
+import { NodeOperationError, type IDataObject, type IExecuteFunctions, type INodeProperties } from 'n8n-workflow';
 import { itemError } from './execution';
 
 /** Parameters that several operations share, and the reading of all: bad input is refused before Redis is asked. */
@@ -99,9 +99,21 @@ export function targetFields(verb: string, auto: string): INodeProperties[] {
   ];
 }
 
+/** A parameter as it is for item `index`. @throws NodeOperationError when its expression fails */
+function parameter(context: IExecuteFunctions, name: string, label: string, index: number, fallback: unknown): unknown {
+  try {
+    return context.getNodeParameter(name, index, fallback as never);
+  } catch (error) {
+    const why = error instanceof Error ? error.message.trim() : String(error);
+    throw new NodeOperationError(context.getNode(), `${label} (item ${index}) could not be evaluated: ${why}. Check its expression.`, {
+      itemIndex: index,
+    });
+  }
+}
+
 /** The key of item `index`. @throws NodeOperationError that names the parameter, the item and the remedy */
 export function readKey(context: IExecuteFunctions, index: number): string {
-  const value: unknown = context.getNodeParameter('key', index, '');
+  const value = parameter(context, 'key', 'Key', index, '');
   const key = typeof value === 'number' || typeof value === 'bigint' ? String(value) : value;
   const problem = keyProblem(key);
   if (problem) throw itemError(context, `Key (item ${index}) ${problem}`, index);
@@ -139,7 +151,7 @@ export function readSeconds(
   index: number,
   bounds: { least: number; most?: number },
 ): number {
-  return toMs(context, context.getNodeParameter(name, index, 0), label, index, bounds);
+  return toMs(context, parameter(context, name, label, index, 0), label, index, bounds);
 }
 
 /** The same for a value that was read already. */
@@ -160,7 +172,7 @@ export function toMs(
 const show = (value: unknown) => (typeof value === 'string' ? `"${value}"` : String(value));
 
 export function readText(context: IExecuteFunctions, name: string, label: string, index: number): string {
-  const value: unknown = context.getNodeParameter(name, index, '');
+  const value = parameter(context, name, label, index, '');
   if (typeof value !== 'string' || value.trim() === '') {
     throw itemError(context, `${label} (item ${index}) is empty. Fill it in, or choose another way under "Which Lock".`, index);
   }
@@ -168,7 +180,7 @@ export function readText(context: IExecuteFunctions, name: string, label: string
 }
 
 export const readOptions = (context: IExecuteFunctions, index: number): IDataObject =>
-  context.getNodeParameter('options', index, {}) as IDataObject;
+  parameter(context, 'options', 'Options', index, {}) as IDataObject;
 
 /** Field names that n8n itself gives a meaning on items. */
 const RESERVED = ['error', 'message', 'details'];
