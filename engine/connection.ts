@@ -1,3 +1,4 @@
+import type { Writable } from 'node:stream';
 import Redis, { type Cluster, type RedisOptions } from 'ioredis';
 import { RedisLockError, explain, isFatal, isPassing, unavailable } from './errors';
 
@@ -50,6 +51,8 @@ export class Connection {
   private lastError: unknown;
   private current: Client;
   private closed = false;
+  /** Calls that wait for a connection. One set for all, since a listener each would be hundreds on one client. */
+  private readonly parked = new Set<{ retry: () => void; fail: (error: unknown) => void }>();
 
   constructor(
     client: Client,
@@ -75,49 +78,53 @@ export class Connection {
 
   /**
    * Runs `call` on a connected client.
+   * @param inBackground nobody awaits the answer: the process may end before it comes
    * @throws RedisLockError
    */
-  run<T>(call: (client: Client) => Promise<T>, limitMs = this.limitMs): Promise<T> {
+  run<T>(call: (client: Client) => Promise<T>, limitMs = this.limitMs, inBackground = false): Promise<T> {
     return new Promise<T>((resolve, reject) => {
-      // Not unref'd: it keeps the process alive while an answer is awaited, which the socket does not.
-      const timer = setTimeout(() => {
-        settled = true;
-        stopWaiting();
-        // An answer may never come on this socket (half open). The next call shall not wait for it as well.
-        if (sent) this.reset();
-        reject(this.timeout(this.limitMs, sent ? undefined : this.lastError));
-      }, limitMs);
       let settled = false;
       let sent = false;
-      let stopWaiting = () => {};
       const finish = (end: () => void) => {
         if (settled) return;
         settled = true;
         clearTimeout(timer);
+        this.parked.delete(self);
         end();
       };
       const fail = (error: unknown) => finish(() => reject(explain(error, this.server)));
+      const giveUp = (last?: unknown) => finish(() => reject(this.timeout(this.limitMs, last)));
       const attempt = () => {
         if (settled) return;
         if (this.closed) return fail(new RedisLockError('closed', 'These locks were closed.', 'Create them anew.'));
         const client = this.current;
         if (client.status !== 'ready') {
-          stopWaiting = this.whenReady(attempt, fail);
-          return;
+          this.parked.add(self);
+          return this.connect(fail);
         }
         sent = true;
+        sendTogether(client);
         call(client).then(
           (answer) => finish(() => resolve(answer)),
           (error: unknown) => {
             if (isPassing(error)) setTimeout(attempt, 50 + Math.random() * 50).unref();
-            else if (client.status !== 'ready' && !isReply(error)) attempt();
-            else {
+            else if (isReply(error)) {
               if (/READONLY/.test(String(error))) this.reset();
               fail(error);
-            }
+            } else if (client.status !== 'ready') attempt();
+            // No answer, though connected: a time limit of the caller's own client, for one.
+            else giveUp(error);
           },
         );
       };
+      const self = { retry: attempt, fail };
+      // It keeps the process alive while an answer is awaited, which the socket does not.
+      const timer = setTimeout(() => {
+        // An answer may never come on this socket (half open). The next call shall not wait for it as well.
+        if (sent) this.reset();
+        giveUp(sent ? undefined : this.lastError);
+      }, limitMs);
+      if (inBackground) timer.unref();
       attempt();
     });
   }
@@ -132,10 +139,9 @@ export class Connection {
     if (this.closed) return;
     this.closed = true;
     const client = this.current;
-    if (!this.make) {
-      this.forget(client);
-      return;
-    }
+    if (!this.make) this.forget(client);
+    this.retryParked();
+    if (!this.make) return;
     if (client.status === 'ready') {
       const timer = setTimeout(() => client.disconnect(), 1000);
       timer.unref();
@@ -148,27 +154,39 @@ export class Connection {
 
   private readonly onError = (error: unknown) => {
     this.lastError = error;
+    if (!isFatal(error)) return;
     // Refused is refused: no further attempts in the background, and the next call starts afresh.
-    if (isFatal(error)) this.replace();
+    this.replace();
+    for (const { fail } of [...this.parked]) fail(error);
   };
 
   private readonly onConnect = () => {
     this.lastError = undefined;
-    // An idle lock must not keep a program alive; the timer in run() does while an answer is awaited.
-    if (this.make) (this.current as Redis).stream?.unref?.();
+    if (this.make) stayInBackground(this.current);
     this.onReady();
+    this.retryParked();
+  };
+
+  private readonly onReconnecting = () => {
+    if (this.make) stayInBackground(this.current);
+  };
+
+  private readonly retryParked = () => {
+    const calls = [...this.parked];
+    this.parked.clear();
+    for (const { retry } of calls) retry();
   };
 
   private adopt(client: Client): Client {
     // Without a listener ioredis prints every error, and an 'error' event could end the process.
     client.on('error', this.onError);
-    client.on('ready', this.onConnect);
+    client.on('ready', this.onConnect).on('reconnecting', this.onReconnecting).on('end', this.retryParked);
     return client;
   }
 
   private forget(client: Client): void {
     client.off('error', this.onError);
-    client.off('ready', this.onConnect);
+    client.off('ready', this.onConnect).off('reconnecting', this.onReconnecting).off('end', this.retryParked);
   }
 
   /** A fresh client instead of this one, which is ended. (Ending one that reconnects leaves it dead.) */
@@ -176,7 +194,8 @@ export class Connection {
     if (!this.make || this.closed) return;
     const old = this.current;
     this.current = this.adopt(this.make());
-    old.off('ready', this.onConnect);
+    this.forget(old);
+    old.on('error', () => {});
     old.disconnect();
   }
 
@@ -185,37 +204,38 @@ export class Connection {
     if (this.make && this.current.status === 'ready') this.current.disconnect(true);
   }
 
-  private whenReady(ready: () => void, fail: (error: unknown) => void): () => void {
+  /** Sees to it that a connection comes about, where nobody does yet. */
+  private connect(fail: (error: unknown) => void): void {
     if (this.current.status === 'end') {
       if (!this.make) {
         fail(new RedisLockError('closed', `The Redis client for ${this.server} is closed.`, 'Connect it, or create another.'));
-        return () => {};
+        return;
       }
       this.replace();
     }
-    const client = this.current;
-    const done = () => {
-      client.off('ready', onReady);
-      client.off('error', onError);
-      client.off('end', onEnd);
-    };
-    const onReady = () => {
-      done();
-      ready();
-    };
-    const onError = (error: unknown) => {
-      if (!isFatal(error)) return;
-      done();
-      fail(error);
-    };
-    const onEnd = () => {
-      done();
-      ready();
-    };
-    client.on('ready', onReady).on('error', onError).on('end', onEnd);
-    if (client.status === 'wait') client.connect().catch(() => {});
-    return done;
+    if (this.current.status === 'wait') this.current.connect().catch(() => {});
   }
+}
+
+/**
+ * What is sent until the callbacks of this moment have run leaves in one write. A write to a socket costs more than all
+ * else that a process does for a command.
+ */
+function sendTogether(client: Client): void {
+  const { stream } = client as unknown as { stream?: Writable };
+  if (!stream || stream.writableCorked > 0) return;
+  stream.cork();
+  process.nextTick(() => stream.uncork());
+}
+
+/**
+ * An idle lock must not keep a program alive: neither its socket nor, while Redis is away, the timer of the next attempt
+ * (which ioredis keeps to itself). The timer in `Connection.run` does, while an answer is awaited.
+ */
+export function stayInBackground(client: Client): void {
+  const { stream, reconnectTimeout } = client as unknown as { stream?: { unref?: () => void }; reconnectTimeout?: { unref?: () => void } | null };
+  stream?.unref?.();
+  reconnectTimeout?.unref?.();
 }
 
 /** An answer of Redis, as opposed to a failure of the connection. */

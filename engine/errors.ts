@@ -97,7 +97,8 @@ function notPermitted(message: string, at: string): RedisLockError {
   return new RedisLockError(
     'permission',
     `${at} does not let this user use ${what}.`,
-    'Allow the keys of your locks and their companions, for example: ACL SETUSER <user> ~w4ingest:* ~{w4ingest:*',
+    'Allow the keys of your locks, their companions and the index, for example: ' +
+      'ACL SETUSER <user> ~w4ingest:* ~{w4ingest:* ~rl:execution:* &rl:wake:*',
   );
 }
 

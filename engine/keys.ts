@@ -1,4 +1,4 @@
-import { randomBytes } from 'node:crypto';
+import { randomBytes, randomUUID } from 'node:crypto';
 import { LockOptionError } from './errors';
 
 /**
@@ -34,7 +34,9 @@ const LONGEST_KEY = 1024;
 export function lockKeys(key: string, prefix = ''): LockKeys {
   if (typeof key !== 'string' || key === '') throw new LockOptionError('key', 'must be a text that is not empty');
   if (Buffer.byteLength(key) > LONGEST_KEY) throw new LockOptionError('key', `must not be longer than ${LONGEST_KEY} bytes`);
-  if (/^\{.*\}:rl:/s.test(key)) throw new LockOptionError('key', 'is a name that Redis Lock uses itself ("{…}:rl:…"); choose another');
+  if (/^(rl:|\{.*\}:rl:)/s.test(key)) {
+    throw new LockOptionError('key', 'is a name that Redis Lock uses itself ("rl:…", "{…}:rl:…"); choose another');
+  }
   const full = prefix + key;
   const name = companion(full, prefix, key);
   return { key, full, all: [key, name('lock'), name('line'), name('wait')], probe: name('probe') };
@@ -71,5 +73,5 @@ export const isInternal = (name: string) => /(^|\}:)rl:/.test(name);
 /** A new name at every start: a message meant for a dead process must not reach its successor. */
 export const channelName = () => `rl:wake:${randomBytes(12).toString('hex')}`;
 
-/** Random per acquire; the only proof of holding a lock. 128 bits. */
-export const newLockId = () => randomBytes(16).toString('base64url');
+/** Random per acquire (122 bits); the only proof of holding a lock. */
+export const newLockId = () => randomUUID();

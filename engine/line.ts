@@ -22,6 +22,11 @@ export class Waiter {
     this.wake?.();
   }
 
+  /** Redis is being asked: whatever was signalled before that is answered by it. */
+  asking(): void {
+    this.signalled = false;
+  }
+
   /** Ends the wait: the caller was stopped, or everything closes. */
   interrupt(reason: unknown): void {
     this.reason ??= { value: reason };

@@ -1,3 +1,4 @@
+import type { LockKeys } from './keys';
 import type { Alive, AlreadyReleased, Grant, Lost, NotHeld, Released } from './types';
 
 /** What a handle needs of the engine. */
@@ -13,7 +14,7 @@ export class Lock {
   /** @param validUntil `performance.now()` of the end of the lease, counted from before it was asked for */
   constructor(
     private readonly host: LockHost,
-    readonly key: string,
+    readonly keys: LockKeys,
     readonly lockId: string,
     readonly hold: string | undefined,
     /** Index of the execution that holds it. */
@@ -23,6 +24,10 @@ export class Lock {
     readonly grant: Grant,
   ) {
     this.ttl = grant.ttlMs;
+  }
+
+  get key(): string {
+    return this.keys.key;
   }
 
   /** Grows with every grant of this key; hand it to whatever the lock protects. */

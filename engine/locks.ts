@@ -22,10 +22,10 @@ export class Locks {
   private readonly host: LockHost = {
     heartbeat: (lock, ttlMs) =>
       this.transitions.heartbeat(
-        this.transitions.keys(lock.key), lock.lockId, ttlMs === undefined ? 0 : check.ttl(ttlMs), check.hold(lock.hold), lock.index,
+        lock.keys, lock.lockId, lock.fencingToken, ttlMs === undefined ? 0 : check.ttl(ttlMs), check.hold(lock.hold), lock.index,
       ),
     release: (lock) =>
-      this.transitions.release(this.transitions.keys(lock.key), lock.lockId, lock.fencingToken, check.hold(lock.hold), lock.index),
+      this.transitions.release(lock.keys, lock.lockId, lock.fencingToken, check.hold(lock.hold), lock.index),
   };
 
   /** @throws LockOptionError */
@@ -87,17 +87,20 @@ export class Locks {
   }
 
   /**
-   * The locks of a pattern (as SCAN has it) that are held, in the order in which Redis names them.
+   * The locks of a pattern (as SCAN has it) that are held, each once, in the order in which Redis names them.
    * @throws RedisLockError
    */
   async *list(options: { match: string }): AsyncGenerator<Status> {
     const { prefix, connection } = this.transitions;
+    const seen = new Set<string>();
     let cursor = '0';
     do {
       const from = cursor;
       const [next, names] = await connection.run((client) => (client as Redis).scan(from, 'MATCH', prefix + options.match, 'COUNT', 250));
       cursor = next;
-      const keys = names.filter((name) => !isInternal(name)).map((name) => name.slice(prefix.length));
+      // SCAN may name a key twice.
+      const keys = names.filter((name) => !isInternal(name) && !seen.has(name)).map((name) => name.slice(prefix.length));
+      names.forEach((name) => seen.add(name));
       for (const state of await Promise.all(keys.map((key) => this.status(key).catch(skipWhatIsNoLock)))) {
         if (state && state.state !== 'free') yield state;
       }
@@ -115,14 +118,18 @@ export class Locks {
   /** Frees everything that an execution holds or waits for, as far as it is still its own. Safe to repeat. @throws RedisLockError */
   async releaseExecution(execution: { instanceId: string; executionId: string }): Promise<Array<{ key: string; outcome: string }>> {
     const entries = await this.heldBy(execution);
-    return Promise.all(
+    const results = await Promise.allSettled(
       entries.map(async ({ key, lockId }) => {
         const { outcome } = await this.resume(key, { lockId, owner: execution }).release();
         // It may still be waiting for this one.
-        if (outcome !== 'released') await this.transitions.leave(this.transitions.keys(key), lockId, executionKey(execution), false);
+        if (outcome !== 'released') await this.transitions.leave(this.transitions.keys(key), lockId, executionKey(execution), 'back');
         return { key, outcome };
       }),
     );
+    // One that fails must not keep the others held; it is reported when all have been tried.
+    const failed = results.find((result) => result.status === 'rejected');
+    if (failed) throw failed.reason;
+    return results.flatMap((result) => (result.status === 'fulfilled' ? [result.value] : []));
   }
 
   /**
@@ -131,11 +138,10 @@ export class Locks {
    * @throws LockOptionError
    */
   resume(key: string, from: { lockId: string; fencingToken?: number; ttlMs?: number; hold?: string; owner?: Owner }): Lock {
-    this.transitions.keys(key);
     check.hold(from.hold);
     const { fencingToken = 0, ttlMs = 0, hold, owner = {} } = from;
     const grant = { fencingToken, ttlMs, expiresAt: 0, queue: 0, again: true, waitedMs: 0 };
-    return new Lock(this.host, key, check.lockId(from.lockId), hold, executionKey(owner), 0, grant);
+    return new Lock(this.host, this.transitions.keys(key), check.lockId(from.lockId), hold, executionKey(owner), 0, grant);
   }
 
   /**
@@ -160,7 +166,7 @@ export class Locks {
   }
 
   private lock({ keys, lockId, index }: Caller, hold: string | undefined, grant: Lock['grant'], asked: number): Lock {
-    return new Lock(this.host, keys.key, lockId, hold, index, asked + grant.ttlMs, grant);
+    return new Lock(this.host, keys, lockId, hold, index, asked + grant.ttlMs, grant);
   }
 }
 

@@ -32,6 +32,21 @@ export interface Wait {
   arrived: number;
 }
 
+/**
+ * What becomes of a lock that was granted to one who leaves: kept, given back, or given back only if nobody has claimed
+ * it yet.
+ */
+export type OnLeave = 'take' | 'back' | 'unclaimed';
+
+/** An acquire, to tell what it did from what another one did: Redis' time, at least, of its start, and the latest at which it may grant. */
+interface Call {
+  since: number;
+  latest: number;
+}
+
+/** Redis' clock is known this well, drift since the last answer included. */
+const CLOCK_SLACK_MS = 50;
+
 export type AcquireReply =
   | { kind: 'acquired'; grant: Grant }
   | { kind: 'waiting'; ticket: number; nextMs: number }
@@ -74,10 +89,17 @@ export class Transitions {
     return this.keys(full.slice(this.prefix.length));
   }
 
+  /** A lower bound of Redis' clock; 0 while it is unknown. */
+  now(): number {
+    return this.clock.in(-CLOCK_SLACK_MS);
+  }
+
   async acquire(caller: Caller, wait: Wait, stealAfterMs: number): Promise<AcquireReply> {
     const { lockId, ttlMs, limit, renewEveryMs, hold, record } = caller;
     const { waitMs, channel, arrived } = wait;
-    const reply = await this.granting('acquire', caller, Math.max(0, waitMs), (latest) => [
+    // One who is in line already stays there when an answer fails to come, and will learn of a grant later.
+    const stays = arrived > 0;
+    const reply = await this.granting('acquire', caller, Math.max(0, waitMs), stays, (latest) => [
       lockId, ttlMs, limit, renewEveryMs, hold, record, waitMs, channel, latest, arrived, this.options.maxWaiters, stealAfterMs,
     ]);
     if (reply[0] === 'acquired') return { kind: 'acquired', grant: grant(reply) };
@@ -88,7 +110,7 @@ export class Transitions {
 
   async steal(caller: Caller, condition: string, value: number): Promise<{ outcome: 'stolen'; grant: Grant } | NotStolen> {
     const { lockId, ttlMs, limit, renewEveryMs, hold, record } = caller;
-    const reply = await this.granting('steal', caller, 0, (latest) => [
+    const reply = await this.granting('steal', caller, 0, false, (latest) => [
       lockId, ttlMs, limit, renewEveryMs, hold, record, latest, condition, value, YOUNGEST_MS,
     ]);
     if (reply[0] === 'stolen') return { outcome: 'stolen', grant: grant(reply) };
@@ -96,9 +118,9 @@ export class Transitions {
     return { outcome: 'notStolen', reason: reason as NotStolenReason, holders, queue };
   }
 
-  /** @param ttlMs 0 = as before @param hold '-' = adds none */
-  async heartbeat(keys: LockKeys, lockId: string, ttlMs: number, hold: string, index?: string): Promise<Alive | Lost> {
-    const reply = await this.script('heartbeat', keys, [lockId, ttlMs, hold, -1], index);
+  /** @param token 0 = unknown @param ttlMs 0 = as before @param hold '-' = adds none */
+  async heartbeat(keys: LockKeys, lockId: string, token: number, ttlMs: number, hold: string, index?: string): Promise<Alive | Lost> {
+    const reply = await this.script('heartbeat', keys, [lockId, ttlMs, hold, -1, token], index);
     if (reply[0] === 'lost') return { outcome: 'lost', ...loss(reply) };
     const [, , fence, ends, ttl, revived, shortened] = reply;
     return {
@@ -120,12 +142,12 @@ export class Transitions {
   }
 
   /**
-   * Ends a wait. @param take keep the lock if it was granted meanwhile, else give it back
-   * If Redis can't be asked it is told as soon as it is back.
+   * Ends a wait. If Redis can't be asked it is told as soon as it is back.
+   * @param since leases granted before this ms of Redis' clock are left alone; 0 = none
    */
-  async leave(keys: LockKeys, lockId: string, index: string | undefined, take: boolean): Promise<{ grant?: Grant; queue: number }> {
-    const reply = await this.script('leave', keys, [lockId, take ? '1' : '0', 0], index).catch((error: unknown) => {
-      this.disown(keys, lockId, index);
+  async leave(keys: LockKeys, lockId: string, index: string | undefined, mode: OnLeave, since = 0): Promise<{ grant?: Grant; queue: number }> {
+    const reply = await this.script('leave', keys, [lockId, mode, since, 0, 0], index).catch((error: unknown) => {
+      this.disown(keys, lockId, index, 'back', { since, latest: 0 });
       return Promise.reject(error);
     });
     if (reply[0] === 'yours') return { grant: grant(reply), queue: Number(reply[5]) };
@@ -133,8 +155,8 @@ export class Transitions {
   }
 
   /** Gives back, in the background, what nobody here will use: a grant, a place in the line, a call still under way. */
-  disown(keys: LockKeys, lockId: string, index?: string): void {
-    void this.script('leave', keys, [lockId, '0', MARK_MS], index, MARK_MS).catch(() => {});
+  disown(keys: LockKeys, lockId: string, index: string | undefined, mode: OnLeave, { since, latest }: Call = { since: 0, latest: 0 }): void {
+    void this.script('leave', keys, [lockId, mode, since, latest, MARK_MS], index, MARK_MS, true).catch(() => {});
   }
 
   async look(keys: LockKeys, channel: string, witness: string): Promise<{ nextMs: number; known: boolean; granted: string[] }> {
@@ -152,10 +174,17 @@ export class Transitions {
     };
   }
 
-  private async script(name: ScriptName, keys: LockKeys, args: Array<string | number>, index?: string, limitMs?: number): Promise<Reply> {
+  private async script(
+    name: ScriptName,
+    keys: LockKeys,
+    args: Array<string | number>,
+    index?: string,
+    limitMs?: number,
+    inBackground?: boolean,
+  ): Promise<Reply> {
     const apart = this.connection.client.isCluster === true;
     const all = index && !apart ? [...keys.all, index] : keys.all;
-    const reply = await this.connection.run((client) => runScript(client, name, all, [...this.common, ...args]), limitMs);
+    const reply = await this.connection.run((client) => runScript(client, name, all, [...this.common, ...args]), limitMs, inBackground);
     if (reply[0] === 'wrongType') throw wrongType(keys.key, String(reply[1]));
     this.clock.learn(Number(reply[1]));
     if (index && apart && (name === 'release' || name === 'leave')) {
@@ -172,6 +201,7 @@ export class Transitions {
     name: 'acquire' | 'steal',
     { keys, lockId, index, ttlMs }: Caller,
     waitMs: number,
+    stays: boolean,
     args: (latest: number) => Array<string | number>,
   ): Promise<Reply> {
     const until = performance.now() + this.connection.limitMs;
@@ -181,9 +211,10 @@ export class Transitions {
     }
     for (;;) {
       if (!this.clock.known) await this.probe(keys, left());
-      const reply = await this.script(name, keys, args(this.clock.in(left())), index, left()).catch((error: unknown) => {
+      const call = { since: this.now(), latest: this.clock.in(left()) };
+      const reply = await this.script(name, keys, args(call.latest), index, left()).catch((error: unknown) => {
         // Unknown whether it was granted; it may even be granted yet.
-        if (error instanceof RedisLockError && error.code === 'unavailable') this.disown(keys, lockId, index);
+        if (!stays && error instanceof RedisLockError && error.code === 'unavailable') this.disown(keys, lockId, index, 'back', call);
         return Promise.reject(error);
       });
       if (reply[0] !== 'late') return reply;

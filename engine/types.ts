@@ -47,7 +47,7 @@ export type LossReason =
   | 'notHeld' // this id holds nothing here, and nobody remembers why
   | 'notHolder' // somebody else holds it
   | 'foreign' // something else than Redis Lock holds it
-  | 'unknown'; // too long ago to be remembered
+  | 'unknown'; // too long ago to be remembered, or Redis lost its data and others held the lock since
 
 export interface By {
   fencingToken: number;

@@ -42,15 +42,17 @@ export async function using<T>(
 /** Renews until stopped; the signal is aborted, with the reason, when the lock is lost or its lease may have run out. */
 function keepRenewed(lock: Lock, everyMs: number): { signal: AbortSignal; stop: () => Promise<void> } {
   const lost = new AbortController();
-  let inFlight: Promise<void> = Promise.resolve();
+  let inFlight: Promise<void> | undefined;
   const renew = async () => {
+    // Redis can't be asked: by our clock (below) the lease goes on for a while, and the next attempt may succeed.
     const answer = await lock.heartbeat().catch((): Lost | undefined => undefined);
     if (answer?.outcome === 'lost') lost.abort(new Error(`The lock "${lock.key}" was lost: ${answer.reason}.`));
-    // Redis can't be asked: by our clock the lease is over, so the work must not go on.
-    else if (!answer && lock.expiresInMs() === 0) lost.abort(new Error(`The lock "${lock.key}" could not be renewed in time.`));
   };
   const timer = setInterval(() => {
-    inFlight = inFlight.then(() => (lost.signal.aborted ? undefined : renew()));
+    // An answer that fails to come must not delay the end of the work beyond the end of its lease.
+    if (lock.expiresInMs() === 0) lost.abort(new Error(`The lock "${lock.key}" could not be renewed in time.`));
+    if (lost.signal.aborted) clearInterval(timer);
+    else inFlight ??= renew().finally(() => (inFlight = undefined));
   }, everyMs);
   timer.unref();
   return {

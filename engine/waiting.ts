@@ -1,3 +1,4 @@
+import type { LockKeys } from './keys';
 import { Waiter, WaitingLine } from './line';
 import { CLAIM_MS, type AcquireReply, type Caller, type Transitions } from './transitions';
 import { RedisLockError } from './errors';
@@ -53,6 +54,12 @@ export class Waiting {
     this.running.add(settled);
     try {
       return await run;
+    } catch (error) {
+      // Whatever ended the wait: no place in line is left behind. (Without an answer that was seen to already.)
+      if (error instanceof RedisLockError && error.code !== 'unavailable') {
+        this.transitions.disown(caller.keys, caller.lockId, caller.index, 'unclaimed');
+      }
+      return Promise.reject(error);
     } finally {
       this.line.remove(waiter);
       this.running.delete(settled);
@@ -69,11 +76,13 @@ export class Waiting {
 
   private async inLine(caller: Caller, waiter: Waiter, waitMs: number, stealAfterMs: number): Promise<Won | Busy | TimedOut> {
     const started = performance.now();
+    const since = this.transitions.now();
     const deadline = started + waitMs;
     const { keys, lockId, index } = caller;
     let arrived = 0;
     let asked = started;
     const ask = (joining: boolean) => {
+      waiter.asking();
       asked = performance.now();
       const left = joining ? Math.max(0, Math.round(deadline - asked)) : -1;
       return this.transitions.acquire(caller, { waitMs: left, channel: joining ? this.wakeUp.channel : '-', arrived }, stealAfterMs);
@@ -88,7 +97,8 @@ export class Waiting {
     }
     for (;;) {
       if (waiter.interrupted) {
-        await this.transitions.leave(keys, lockId, index, false);
+        // Without an answer Redis is told later: the caller must not wait for that, nor hear of it instead of its reason.
+        await this.transitions.leave(keys, lockId, index, 'back', since).catch(() => {});
         return Promise.reject(waiter.interrupted.value);
       }
       if (reply.kind === 'acquired') {
@@ -102,12 +112,17 @@ export class Waiting {
         reply = await this.askAgain(() => ask(true), reply);
       } else if (event === 'deadline') {
         asked = performance.now();
-        const { grant, queue } = await this.transitions.leave(keys, lockId, index, true);
+        const { grant, queue } = await this.transitions.leave(keys, lockId, index, 'take');
         const waitedMs = Math.round(performance.now() - started);
         if (grant) reply = { kind: 'acquired', grant };
-        else return { outcome: 'timedOut', waitedMs, queue, holders: (await this.transitions.status(keys)).holders };
+        else return { outcome: 'timedOut', waitedMs, queue, holders: await this.holders(keys) };
       }
     }
+  }
+
+  /** Who is in the way, for people. That the line was left is certain already, so this must not fail. */
+  private async holders(keys: LockKeys): Promise<TimedOut['holders']> {
+    return (await this.transitions.status(keys).catch(() => undefined))?.holders ?? [];
   }
 
   /** While Redis is away a waiter stays a waiter, until its deadline; whatever else is wrong ends the wait. */
@@ -124,8 +139,9 @@ export class Waiting {
     }
     const waiter = this.line.find(key, lockId);
     if (waiter) waiter.notify();
-    // Nobody here waits for it any more: on with it to the next in line.
-    else this.transitions.disown(this.transitions.keysOfFull(key), lockId);
+    // Nobody here waits for it any more: on with it to the next in line. Unless it was claimed already: the message can
+    // come after the answer that said so, and its holder is at work by now.
+    else this.transitions.disown(this.transitions.keysOfFull(key), lockId, undefined, 'unclaimed');
   }
 
   private async look(witness: Waiter): Promise<number> {

@@ -1,4 +1,4 @@
-import type { Client } from './connection';
+import { stayInBackground, type Client } from './connection';
 import { channelName } from './keys';
 
 /** `grant <lock id> <key>`: this waiter was given the lock. `look - <key>`: something will change soon. */
@@ -66,8 +66,14 @@ export class WakeUp {
       client.on('close', () => {
         this.listening = false;
       });
+      client.on('reconnecting', () => stayInBackground(client));
+      // Refused, or given up by the caller's own rules: those who wait look for themselves, and the next one tries anew.
+      client.on('end', () => {
+        if (this.client === client) this.client = this.opening = undefined;
+        resolve();
+      });
       const subscribe = () => {
-        if (!client.isCluster) (client as { stream?: { unref?: () => void } }).stream?.unref?.();
+        stayInBackground(client);
         client.subscribe(this.name).then(
           () => {
             if (this.client !== client) return;
@@ -78,9 +84,11 @@ export class WakeUp {
           (error: unknown) => {
             // A dropped connection subscribes again when it is back; a refusal is final.
             if (!/NOPERM|unknown command/i.test(String(error))) return;
-            this.name = `poll:${this.name}`;
+            if (this.client === client) this.name = `poll:${this.name}`;
             client.disconnect();
             resolve();
+            // Whoever is in line already has to be found there under the new name.
+            this.onListening();
           },
         );
       };

@@ -10,41 +10,45 @@
 --  14 maxWaiters bound of the line
 --  15 stealAfter take over from a holder not heard of for so many ms; -1 = never
 --
--- Returns { 'acquired', now, fence, ends, ttl, length of the line, record of the robbed or '', '1' if this id held it already }
+-- Returns { 'acquired', now, fence, ends, ttl, length of the line[, record of the robbed or ''[, '1' if this id held it already
+--           (then the hold is added, the lease renewed, and its TTL never shortened)]] }
 --       | { 'waiting', now, ticket, position, length of the line, ms to the next change }
 --       | { 'busy' … } (shared/answer.lua) | { 'late', now } | { 'wrongType', type }
 -- @include read
 -- @include hold
--- @include line
--- @include answer
 local me = {
   id = ARGV[4], ttl = tonumber(ARGV[5]), limit = tonumber(ARGV[6]), renew = tonumber(ARGV[7]),
   holds = ARGV[8], owner = ARGV[9], channel = ARGV[11],
 }
 local wait, latest, stealAfter = tonumber(ARGV[10]), tonumber(ARGV[12]), tonumber(ARGV[15])
 
+-- The caller gave up on this very call: granting now would give the lock to nobody.
+if gone[me.id .. ':' .. ARGV[12]] or (latest > 0 and nowMs > latest) then return { 'late', nowMs } end
+
+local queued = rcall('ZCARD', LINE)
 local function acquired(m, robbed, again)
   index(m.id, m.ttl)
-  return { 'acquired', int(nowMs), int(m.fence), int(m.ends), int(m.ttl), rcall('ZCARD', LINE), robbed or '', again or '0' }
+  return { 'acquired', nowMs, m.fence, m.ends, m.ttl, queued > 0 and rcall('ZCARD', LINE) or 0, robbed or again and '', again }
 end
 
--- The caller gave up on this very call: granting now would give the lock to nobody.
-if gone[me.id] or (latest > 0 and nowMs > latest) then return { 'late', int(nowMs) } end
+-- The plain path, for which nothing of the line has to be known.
+if #members == 0 and queued == 0 and not foreign and not next(gone) then return acquired(grant(me, me.ttl, 0)) end
 
+-- @include line
+-- @include answer
 settle()
 hear(me.channel)
 
 local held = byId[me.id]
 if held then
-  if held.ticket > 0 then
-    held.ticket = 0
-    rcall('HDEL', WAIT, held.id)
-  end
+  claim(held)
+  addHold(held, me.holds)
+  held.ttl = math.max(held.ttl, me.ttl)
   renew(held, held.ttl)
   return acquired(held, nil, '1')
 end
 
-local queued = rcall('ZCARD', LINE)
+queued = rcall('ZCARD', LINE)
 if queued == 0 and not foreign and living() < me.limit then return acquired(grant(me, me.ttl, 0)) end
 
 if stealAfter >= 0 and not foreign then
@@ -62,8 +66,13 @@ end
 local ticket
 if wait >= 0 then
   ticket = tonumber(rcall('ZSCORE', LINE, me.id) or nil)
-  if not ticket then
-    if queued >= tonumber(ARGV[14]) then return report('busy', 'lineFull') end
+  if ticket then
+    describe(me, wait)
+  else
+    if queued >= tonumber(ARGV[14]) then
+      promote(nil) -- those at the head may be past their deadlines
+      if rcall('ZCARD', LINE) >= tonumber(ARGV[14]) then return report('busy', 'lineFull') end
+    end
     ticket = tonumber(ARGV[13])
     if ticket == 0 then ticket = nowUs end
     join(me, ticket, wait)
@@ -71,16 +80,17 @@ if wait >= 0 then
   end
 end
 
+local mine, blocked
 if queued > 0 or living() < me.limit then
-  local mine = promote(wait >= 0 and me.id or nil)
+  mine, blocked = promote(wait >= 0 and me.id or nil)
   if mine then return acquired(mine) end
 end
 
 if wait < 0 then
   -- Room that the line left: everybody in it is deaf or silent just now.
-  if not foreign and living() < me.limit then return acquired(grant(me, me.ttl, 0)) end
+  if not foreign and not blocked and living() < me.limit then return acquired(grant(me, me.ttl, 0)) end
   return report('busy', foreign and 'foreign' or 'held')
 end
 return {
-  'waiting', int(nowMs), int(ticket), (rcall('ZRANK', LINE, me.id) or 0) + 1, rcall('ZCARD', LINE), nextChange(),
+  'waiting', nowMs, ticket, (rcall('ZRANK', LINE, me.id) or 0) + 1, rcall('ZCARD', LINE), nextChange(),
 }

@@ -3,6 +3,7 @@
 -- KEYS  as in shared/read.lua
 -- ARGV  1-3 as in shared/hold.lua, then
 --   4 id  5 ttl (0 = as before)  6 hold to add ('-' = none)  7 renewal interval to announce (-1 = as before)
+--   8 fence of the lease (0 = unknown)
 --
 -- Returns { 'alive', now, fence, ends, ttl, '1' if revived, K's TTL in ms if a stranger shortened it, else '' }
 --       | { 'lost', now, reason, at, fence of who has it, owner of who has it }
@@ -10,16 +11,15 @@
 -- @include read
 -- @include hold
 -- @include line
-local id, ttl, hold = ARGV[4], tonumber(ARGV[5]), ARGV[6]
+local id, ttl, hold, token = ARGV[4], tonumber(ARGV[5]), ARGV[6], tonumber(ARGV[8])
 
 local before = longest(0)
 settle()
 local m = byId[id]
 if not m then
   if rcall('ZCARD', LINE) > 0 then promote(nil) end
-  local why = memory(id)
-  if why then return { 'lost', int(nowMs), unpack(why) } end
-  return { 'lost', int(nowMs), fence and 'notHeld' or 'stateLost', int(nowMs), '0', '' }
+  local why = fate(id, token) or { 'notHeld', nowMs, '0', '' }
+  return { 'lost', nowMs, unpack(why) }
 end
 
 local revived = m.ends <= nowMs and '1' or '0'
@@ -30,15 +30,10 @@ if value then
   if left >= 0 and before > nowMs and left < before - nowMs - 1000 then shortened = left end
 end
 
-if m.ticket > 0 then
-  m.ticket = 0
-  rcall('HDEL', WAIT, id)
-end
+claim(m)
 if ttl > 0 then m.ttl = ttl end
 if tonumber(ARGV[7]) >= 0 then m.renew = tonumber(ARGV[7]) end
-if hold ~= '-' and not string.find(',' .. m.holds .. ',', ',' .. hold .. ',', 1, true) then
-  m.holds = m.holds == '-' and hold or (m.holds .. ',' .. hold)
-end
+addHold(m, hold)
 renew(m, m.ttl)
 index(id, m.ttl)
-return { 'alive', int(nowMs), int(m.fence), int(m.ends), int(m.ttl), revived, shortened }
+return { 'alive', nowMs, m.fence, m.ends, m.ttl, revived, shortened }

@@ -3,37 +3,39 @@
 -- KEYS  as in shared/read.lua
 -- ARGV  1-3 as in shared/hold.lua, then
 --   4 id
---   5 '1': keep the lock if it was granted meanwhile; '0': give it back
---   6 ms for which a late acquire of this id is refused; 0 = no mark
+--   5 what becomes of a lock that it was granted: 'take' = kept · 'back' = given back · 'unclaimed' = given back
+--     only if its process has not claimed it yet
+--   6 'back' leaves a lease alone that was granted before this ms of Redis' clock; 0 = none
+--   7 the latest time that an acquire of this id carried which was given up: it is refused, should it still
+--     arrive; 0 = no such call
+--   8 ms for which it is refused
 --
 -- Returns { 'left', now, '1' if a grant was given back, length of the line }
 --       | { 'yours', now, fence, ends, ttl, length of the line } | { 'wrongType', type }
 -- @include read
 -- @include hold
 -- @include line
-local id, take, mark = ARGV[4], ARGV[5] == '1', tonumber(ARGV[6])
+local id, mode, since, life = ARGV[4], ARGV[5], tonumber(ARGV[6]), tonumber(ARGV[8])
 
 local queued = rcall('ZCARD', LINE)
 settle()
 local m = byId[id]
-if m and take then
-  if m.ticket > 0 then
-    m.ticket = 0
-    rcall('HDEL', WAIT, id)
-  end
+if m and mode == 'take' then
+  claim(m)
   renew(m, m.ttl)
-  return { 'yours', int(nowMs), int(m.fence), int(m.ends), int(m.ttl), rcall('ZCARD', LINE) }
+  return { 'yours', nowMs, m.fence, m.ends, m.ttl, rcall('ZCARD', LINE) }
 end
 
-if m then remove(m) end
+local keeps = m and m.ticket == 0 and (mode == 'unclaimed' or m.since < since)
+if m and not keeps then remove(m) end
 outOfLine(id)
-if KEYS[5] then rcall('HDEL', KEYS[5], id) end
+if KEYS[5] and not keeps then rcall('HDEL', KEYS[5], id) end
 local before = fence
-if queued > 0 then promote(nil) end
-if m and fence == before then coverRest() end
-if mark > 0 then
+if queued > 0 or returned then promote(nil) end
+if m and not keeps and fence == before then coverRest() end
+if ARGV[7] ~= '0' then
   -- Out of memory may refuse this one; the latest time that acquire carries still holds.
-  rpcall('HSET', LOCK, '!' .. id, int(nowMs + mark))
-  if rcall('PTTL', LOCK) < mark then rcall('PEXPIRE', LOCK, int(mark)) end
+  rpcall('HSET', LOCK, '!' .. id .. ':' .. ARGV[7], nowMs + life)
+  if rcall('PTTL', LOCK) < life then rcall('PEXPIRE', LOCK, int(life)) end
 end
-return { 'left', int(nowMs), m and '1' or '0', rcall('ZCARD', LINE) }
+return { 'left', nowMs, (m and not keeps) and '1' or '0', rcall('ZCARD', LINE) }

@@ -16,9 +16,10 @@ local channel, witness = ARGV[4], ARGV[5]
 
 settle()
 hear(channel)
+asking = channel
 promote(nil)
 local known = byId[witness] or rcall('ZSCORE', LINE, witness)
-local answer = { 'look', int(nowMs), nextChange(), rcall('ZCARD', LINE), known and '1' or '0' }
+local answer = { 'look', nowMs, nextChange(), rcall('ZCARD', LINE), known and '1' or '0' }
 for _, m in ipairs(members) do
   if m.ticket > 0 then
     local text = rcall('HGET', WAIT, m.id)

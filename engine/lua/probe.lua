@@ -6,9 +6,6 @@
 --
 -- Returns { 'probe', now, name of a command this user may not run, or '' }
 local scratch, life = KEYS[1], ARGV[1]
-local time = redis.call('TIME')
-local now = string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000))
-
 local missing = ''
 local function try(command, ...)
   local reply = redis.pcall(command, ...)
@@ -21,6 +18,10 @@ local function try(command, ...)
     -- Out of memory is no matter of permission: the scripts meet it at their first write.
   end
 end
+
+local time = redis.pcall('TIME')
+if time.err then return { 'probe', '0', 'time' } end
+local now = string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000))
 
 -- Nothing is left without a TTL, whichever of these is refused.
 local refused = try('DEL', scratch)

@@ -10,13 +10,23 @@
 --       | { 'wrongType', type }
 -- @include read
 -- @include hold
--- @include line
 local id, token, hold = ARGV[4], tonumber(ARGV[5]), ARGV[6]
 
 -- Read before the first write, so that a wrong type fails there.
 local queued = rcall('ZCARD', LINE)
-settle()
 local m = byId[id]
+
+-- The plain path: the only holder gives back all of it, and nobody waits.
+if m and m.ticket == 0 and ours and #members == 1 and queued == 0 and (hold == '-' or m.holds == '-' or m.holds == hold) then
+  rcall('DEL', K)
+  remove(m)
+  if KEYS[5] then rcall('HDEL', KEYS[5], id) end
+  return { 'released', nowMs, m.ends <= nowMs and '1' or '0', 0 }
+end
+
+-- @include line
+settle()
+m = byId[id]
 if m then
   local left = {}
   if hold ~= '-' then
@@ -25,30 +35,28 @@ if m then
     end
     if #left > 0 and m.holds ~= '-' then
       m.holds = table.concat(left, ',')
-      rcall('PEXPIREAT', K, int(longest(nowMs)))
+      rcall('PEXPIREAT', K, longest(nowMs))
       store(m)
-      return { 'released', int(nowMs), '0', #left }
+      return { 'released', nowMs, '0', #left }
     end
   end
   local ranOut = m.ends <= nowMs and '1' or '0'
   remove(m)
+  claim(m)
   if KEYS[5] then rcall('HDEL', KEYS[5], id) end
   local before = fence
-  if queued > 0 then promote(nil) end
+  if queued > 0 or returned then promote(nil) end
   if fence == before then coverRest() end
-  return { 'released', int(nowMs), ranOut, 0 }
+  return { 'released', nowMs, ranOut, 0 }
 end
 
 if queued > 0 then promote(nil) end
-local why = memory(id)
-if why then return { 'notHeld', int(nowMs), unpack(why) } end
-if token > 0 then
-  -- Every holder that lost it is remembered above `floor`; so this one gave it back itself.
-  if fence and token <= fence and token > floor then return { 'alreadyReleased', int(nowMs) } end
-  return { 'notHeld', int(nowMs), (fence and token <= fence) and 'unknown' or 'stateLost', int(nowMs), '0', '' }
-end
-if foreign then return { 'notHeld', int(nowMs), 'foreign', int(nowMs), '0', '' } end
+local why = fate(id, token)
+if why and (token > 0 or why[1] ~= 'stateLost') then return { 'notHeld', nowMs, unpack(why) } end
+-- Every holder that lost it is remembered above `floor`; so this one gave it back itself.
+if token > 0 then return { 'alreadyReleased', nowMs } end
+if foreign then return { 'notHeld', nowMs, 'foreign', nowMs, '0', '' } end
 for _, other in ipairs(members) do
-  if other.ends > nowMs then return { 'notHeld', int(nowMs), 'notHolder', int(nowMs), int(other.fence), other.owner } end
+  if other.ends > nowMs then return { 'notHeld', nowMs, 'notHolder', nowMs, other.fence, other.owner } end
 end
-return { 'alreadyReleased', int(nowMs) }
+return { 'alreadyReleased', nowMs }

@@ -3,12 +3,12 @@
 -- KEYS  as in shared/read.lua
 --
 -- Returns { 'status', now, K's value or '', K's TTL in ms, 'missing' | 'ours' | 'foreign', length of the line,
---           newest fencing token or '0', holders… (newest first, those that ran out or were revoked too) }
+--           newest fencing token or '0', holders… (newest first, those that ran out too) }
 --       | { 'wrongType', type }
 -- @include read
 local kind = foreign and 'foreign' or (ours and 'ours' or 'missing')
 local answer = {
-  'status', int(nowMs), value or '', rcall('PTTL', K), kind, rcall('ZCARD', LINE), fence and int(fence) or '0',
+  'status', nowMs, value or '', rcall('PTTL', K), kind, rcall('ZCARD', LINE), fence or 0,
 }
 table.sort(members, function(a, b) return a.fence > b.fence end)
 for _, m in ipairs(members) do

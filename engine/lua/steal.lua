@@ -21,12 +21,12 @@ local me = {
 }
 local latest, condition, argument, youngest = tonumber(ARGV[10]), ARGV[11], tonumber(ARGV[12]), tonumber(ARGV[13])
 
-if gone[me.id] or (latest > 0 and nowMs > latest) then return { 'late', int(nowMs) } end
+if gone[me.id .. ':' .. ARGV[10]] or (latest > 0 and nowMs > latest) then return { 'late', nowMs } end
 settle()
 
 local function stolen(m, robbed)
   index(m.id, m.ttl)
-  return { 'stolen', int(nowMs), int(m.fence), int(m.ends), int(m.ttl), robbed }
+  return { 'stolen', nowMs, m.fence, m.ends, m.ttl, robbed }
 end
 
 -- The same call again, its answer having been lost.
@@ -47,7 +47,7 @@ local function matches(m)
   elseif condition == 'fencingToken' then
     return m.fence == argument
   elseif condition == 'any' then
-    return nowMs - tonumber(m.since) >= youngest
+    return nowMs - m.since >= youngest
   end
   return false
 end

@@ -14,7 +14,7 @@ end
 -- { kind, now, reason, length of the line, ms to the next change, foreign TTL or '', holders… }
 -- At most ten holders are named, the newest first. Ids of holders are secrets and stay here.
 local function report(kind, reason)
-  local answer = { kind, int(nowMs), reason, rcall('ZCARD', LINE), nextChange(), foreign and rcall('PTTL', K) or '' }
+  local answer = { kind, nowMs, reason, rcall('ZCARD', LINE), nextChange(), foreign and rcall('PTTL', K) or '' }
   table.sort(members, function(a, b) return a.fence > b.fence end)
   for _, m in ipairs(members) do
     if m.ends > nowMs and not foreign and #answer < 16 then answer[#answer + 1] = m.text end

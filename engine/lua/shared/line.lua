@@ -20,28 +20,46 @@ local function outOfLine(id)
   rcall('HDEL', WAIT, id)
 end
 
-local function join(w, ticket, waitMs)
-  rcall('HLEN', WAIT) -- fails here, before the first write, where the key has another type
-  rcall('ZADD', LINE, int(ticket), w.id)
-  rcall('HSET', WAIT, w.id, table.concat({
+-- Notes what a waiter asks for, and from where: a repeated call may come from another process. Out of memory may
+-- refuse the repetition, which does no harm.
+local function describe(w, waitMs)
+  rpcall('HSET', WAIT, w.id, table.concat({
     w.channel, int(nowMs + waitMs), int(w.ttl), int(w.limit), int(w.renew), w.holds, w.owner,
   }, ' '))
   -- Both live a minute longer than the last deadline in them.
   local need = waitMs + CLAIM + 60000
-  if rcall('PTTL', LINE) < need then rcall('PEXPIRE', LINE, int(need)) end
-  if rcall('PTTL', WAIT) < need then rcall('PEXPIRE', WAIT, int(need)) end
+  if rcall('PTTL', LINE) < need then rcall('PEXPIRE', LINE, need) end
+  if rcall('PTTL', WAIT) < need then rcall('PEXPIRE', WAIT, need) end
+end
+
+local function join(w, ticket, waitMs)
+  rcall('HLEN', WAIT) -- fails here, before the first write, where the key has another type
+  rcall('ZADD', LINE, ticket, w.id)
+  describe(w, waitMs)
+end
+
+-- A process took what it was given: from now on it is a lease like any other.
+local function claim(m)
+  if m.ticket == 0 then return end
+  m.ticket = 0
+  rcall('HDEL', WAIT, m.id)
 end
 
 -- A hand-over that was not claimed: back to the old place, and its process is taken for silent.
+local returned = false
 local function takeBack(m, isSilent)
   remove(m)
   local text = rcall('HGET', WAIT, m.id)
   if not text then return end
-  rcall('ZADD', LINE, int(m.ticket), m.id)
+  returned = true
+  rcall('ZADD', LINE, m.ticket, m.id)
+  -- The line may have been empty, so this may be a new key.
+  local life = rcall('PTTL', WAIT)
+  if rcall('PTTL', LINE) < life then rcall('PEXPIRE', LINE, life) end
   if isSilent then
     local channel = string.match(text, '^(%S+)')
     silent[channel] = nowMs + SILENT_MS
-    rcall('HSET', LOCK, '~' .. channel, int(silent[channel]))
+    rcall('HSET', LOCK, '~' .. channel, silent[channel])
   end
 end
 
@@ -78,11 +96,15 @@ local function hear(channel)
   end
 end
 
+-- The process whose call this is: it learns from the answer what it was given, and needs no message.
+local asking
+
 -- Tells a process that it was given the lock. False when nobody listens: it is passed over and keeps its
 -- ticket, for its subscriber may be reconnecting. A refused PUBLISH (no channel rights) does no harm:
 -- the process finds the grant when it looks. Processes that may not subscribe look often ("poll:").
 local deaf = {}
 local function tell(channel, message)
+  if channel == asking then return true end
   if deaf[channel] then return false end
   if string.sub(channel, 1, 5) == 'poll:' then return true end
   local received = rpcall('PUBLISH', channel, message)
@@ -94,14 +116,15 @@ local function tell(channel, message)
 end
 
 -- Serves the line while there is room. The caller's own place (`selfId`, may be nil) is granted in full;
--- others get the lock for CLAIM ms, until their process claims it. Returns the caller's lease or nil.
+-- others get the lock for CLAIM ms, until their process claims it. Returns the caller's lease or nil, and whether
+-- somebody in line waits for room (so that a newcomer must not take what there is).
 local function promote(selfId)
-  if foreign then return nil end
+  if foreign then return nil, false end
   local mine, handedTo
   local passed = 0
   while true do
     local batch = rcall('ZRANGE', LINE, passed, passed + BATCH - 1, 'WITHSCORES')
-    if #batch == 0 then return mine end
+    if #batch == 0 then return mine, false end
     local ids = {}
     for i = 1, #batch, 2 do ids[#ids + 1] = batch[i] end
     local texts = rcall('HMGET', WAIT, unpack(ids))
@@ -112,13 +135,13 @@ local function promote(selfId)
       elseif living() >= w.limit then
         -- Strict order: nobody behind passes. The next process is told of a hand-over to another one,
         -- so that it can look when that is not claimed.
-        if not handedTo then return mine end
+        if not handedTo then return mine, true end
         if w.channel ~= handedTo then
           tell(w.channel, 'look - ' .. K)
-          return mine
+          return mine, true
         end
         passed = passed + 1
-        if passed >= BATCH then return mine end
+        if passed >= BATCH then return mine, true end
       elseif id == selfId then
         outOfLine(id)
         mine = grant(w, w.ttl, 0)

@@ -2,8 +2,9 @@
 -- can fail for its type or its permission fails before the first write.
 --
 -- KEYS[1] K      what the user typed: a decimal number, present while a permit is held
--- KEYS[2] LOCK   hash: holders ("@id"), silent processes ("~channel"), given-up ids ("!id"),
---                the newest fencing token ("fence"), holders who lost it ("lost", "floor")
+-- KEYS[2] LOCK   hash: holders ("@id"), silent processes ("~channel"), calls that were given up ("!id:latest"),
+--                the newest fencing token ("fence"), holders who lost it ("lost"), and the token ("floor") up to
+--                which nothing is known of a holder that is gone
 -- KEYS[3] LINE   sorted set: id of a waiter -> ticket (µs of its first arrival)
 -- KEYS[4] WAIT   hash: id of a waiter -> what it asked for
 -- KEYS[5]        optional hash: the locks of one execution, id -> K
@@ -13,7 +14,8 @@ local rcall, rpcall = redis.call, redis.pcall
 -- Losers of hand-built chains INCR K, so it drifts above our token: compare by range, never by equality.
 local DRIFT = 1000000
 
--- Lua prints large numbers as 1.7e+15 unless told otherwise.
+-- Within a text Lua prints large numbers as 1.7e+15 unless told otherwise. As an argument or in an answer Redis
+-- takes them whole.
 local function int(n)
   return string.format('%.0f', n)
 end
@@ -40,7 +42,7 @@ local function parse(id, text)
     string.match(text, '^(%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%S+) (.*)$')
   return {
     id = id, text = text, ends = tonumber(ends), fence = tonumber(token), ttl = tonumber(ttl),
-    since = since, beat = tonumber(beat), renew = tonumber(renew), limit = tonumber(limit),
+    since = tonumber(since), beat = tonumber(beat), renew = tonumber(renew), limit = tonumber(limit),
     ticket = tonumber(ticket), holds = holds, owner = owner,
   }
 end
@@ -86,7 +88,7 @@ end
 local function living()
   local count = 0
   for _, member in ipairs(members) do
-    if member.ends > nowMs and not member.revoked then count = count + 1 end
+    if member.ends > nowMs then count = count + 1 end
   end
   return count
 end
