@@ -1,0 +1,27 @@
+export interface N8nInstall {
+  version: string;
+  /** Folder with `bin/node`. */
+  nodeHome: string;
+  /** Folder that contains n8n's `node_modules`. */
+  folder: string;
+}
+
+export interface N8nServer {
+  url: string;
+  port: number;
+  pid: number;
+  userFolder: string;
+  log(): string;
+  /** Ends it in order. */
+  stop(): Promise<void>;
+  /** Ends it by SIGKILL. */
+  kill(): Promise<void>;
+}
+
+/** Starts one n8n server and waits until it can be used. */
+export function startN8n(options: {
+  install: N8nInstall;
+  userFolder: string;
+  port?: number;
+  env?: Record<string, string>;
+}): Promise<N8nServer>;

@@ -1,0 +1,58 @@
+import { spawn, type ChildProcess } from 'node:child_process';
+import { once } from 'node:events';
+import { join } from 'node:path';
+
+interface Answer {
+  id: number;
+  outcome?: string;
+  fencingToken?: number;
+  /** When it was known there, by this machine's clock. */
+  at: number;
+  error?: string;
+}
+
+/** Another process with locks of its own, see program.js. */
+export class Child {
+  private readonly answers = new Map<number, (answer: Answer) => void>();
+  private orders = 0;
+
+  private constructor(private readonly process: ChildProcess) {
+    process.on('message', (answer: Answer) => this.answers.get(answer.id)?.(answer));
+  }
+
+  static async start(redisUrl: string): Promise<Child> {
+    const file = join(__dirname, 'program.js');
+    const child = new Child(spawn(process.execPath, [file, redisUrl], { stdio: ['ignore', 'ignore', 'inherit', 'ipc'] }));
+    await child.answer(0);
+    return child;
+  }
+
+  acquire(name: string, key: string, options: { ttlMs: number; waitMs?: number }): Promise<Answer> {
+    return this.order({ action: 'acquire', name, key, options });
+  }
+
+  release(name: string): Promise<Answer> {
+    return this.order({ action: 'release', name });
+  }
+
+  signal(name: NodeJS.Signals): void {
+    this.process.kill(name);
+  }
+
+  async stop(): Promise<void> {
+    if (this.process.exitCode !== null || this.process.signalCode !== null) return;
+    const ended = once(this.process, 'exit');
+    this.process.kill('SIGKILL');
+    await ended;
+  }
+
+  private order(what: object): Promise<Answer> {
+    const id = ++this.orders;
+    this.process.send({ id, ...what });
+    return this.answer(id);
+  }
+
+  private answer(id: number): Promise<Answer> {
+    return new Promise((resolve) => this.answers.set(id, resolve));
+  }
+}
