@@ -16,7 +16,8 @@ export class RedisLock implements INodeType {
     icon: { light: 'file:redisLock.svg', dark: 'file:redisLock.dark.svg' },
     group: ['transform'],
     version: [1],
-    subtitle: '={{ $parameter["operation"] + ($parameter["key"] ? ": " + $parameter["key"] : "") }}',
+    // The key as it was typed: on the canvas there is no item to evaluate its expression with.
+    subtitle: '={{ $parameter["operation"] + ($rawParameter["key"] ? ": " + String($rawParameter["key"]).replace(/^=/, "") : "") }}',
     description: 'Lets only one execution at a time work on the same thing, across all workers',
     defaults: { name: 'Redis Lock' },
     // An agent reads the first output only, so it could not tell a winner from a loser.
