@@ -6,7 +6,7 @@ import { createLocks, type Locks } from '../../engine';
 /** The one place that turns a credential into a pooled Redis client. */
 
 /** n8n's built-in `redis` credential, every field of it. */
-interface RedisCredential {
+export interface RedisCredential {
   host: string;
   port: number;
   user?: string;
@@ -16,16 +16,11 @@ interface RedisCredential {
   disableTlsVerification?: boolean;
 }
 
-const IDLE_MS = 60_000;
-
 interface Pooled {
   locks: Locks;
   users: number;
   idle?: NodeJS.Timeout;
 }
-
-/** One client per credential and process, shared by all executions. Keyed by a hash: the key must not show the secret. */
-const pool = new Map<string, Pooled>();
 
 export interface Redis {
   locks: Locks;
@@ -33,41 +28,55 @@ export interface Redis {
   server: string;
 }
 
-/** Runs `work` with the locks of this node's credential; the connection stays open for the next run, for a while. */
-export async function withLocks<T>(context: IExecuteFunctions, work: (redis: Redis) => Promise<T>): Promise<T> {
-  const credential = await context.getCredentials<RedisCredential>('redis', 0);
-  const { host, port, database = 0 } = credential;
-  const name = fingerprint(credential);
-  const pooled = take(name, credential);
-  try {
-    return await work({ locks: pooled.locks, server: `${host}:${port}/${database}` });
-  } finally {
-    giveBack(name, pooled);
+/** One client per credential and process, shared by all executions. Keyed by a hash: the key must not show the secret. */
+export class Pool {
+  private readonly entries = new Map<string, Pooled>();
+
+  /** @param idleMs a connection is closed when nobody has used it for so long */
+  constructor(private readonly idleMs: number) {}
+
+  /** Runs `work` with the locks of a credential; the connection stays open for the next run, for a while. */
+  async use<T>(credential: RedisCredential, work: (redis: Redis) => Promise<T>): Promise<T> {
+    const { host, port, database = 0 } = credential;
+    const name = fingerprint(credential);
+    const pooled = this.take(name, credential);
+    try {
+      return await work({ locks: pooled.locks, server: `${host}:${port}/${database}` });
+    } finally {
+      this.giveBack(name, pooled);
+    }
   }
+
+  private take(name: string, credential: RedisCredential): Pooled {
+    let pooled = this.entries.get(name);
+    if (!pooled) this.entries.set(name, (pooled = { locks: connect(credential), users: 0 }));
+    clearTimeout(pooled.idle);
+    pooled.users += 1;
+    return pooled;
+  }
+
+  private giveBack(name: string, pooled: Pooled): void {
+    pooled.users -= 1;
+    if (pooled.users > 0) return;
+    pooled.idle = setTimeout(() => {
+      this.entries.delete(name);
+      void pooled.locks.close();
+    }, this.idleMs);
+    pooled.idle.unref();
+  }
+}
+
+const pool = new Pool(60_000);
+
+/** Runs `work` with the locks of this node's credential. */
+export async function withLocks<T>(context: IExecuteFunctions, work: (redis: Redis) => Promise<T>): Promise<T> {
+  return await pool.use(await context.getCredentials<RedisCredential>('redis', 0), work);
 }
 
 function fingerprint(credential: RedisCredential): string {
   const { host, port, user, password, database, ssl, disableTlsVerification } = credential;
   const fields = JSON.stringify([host, port, user, password, database, ssl, disableTlsVerification]);
   return createHash('sha256').update(fields).digest('hex');
-}
-
-function take(name: string, credential: RedisCredential): Pooled {
-  let pooled = pool.get(name);
-  if (!pooled) pool.set(name, (pooled = { locks: connect(credential), users: 0 }));
-  clearTimeout(pooled.idle);
-  pooled.users += 1;
-  return pooled;
-}
-
-function giveBack(name: string, pooled: Pooled): void {
-  pooled.users -= 1;
-  if (pooled.users > 0) return;
-  pooled.idle = setTimeout(() => {
-    pool.delete(name);
-    void pooled.locks.close();
-  }, IDLE_MS);
-  pooled.idle.unref();
 }
 
 function connect({ host, port, user, password, database, ssl, disableTlsVerification }: RedisCredential): Locks {
