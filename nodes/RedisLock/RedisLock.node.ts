@@ -6,7 +6,7 @@ import {
   type INodeTypeDescription,
 } from 'n8n-workflow';
 import { operations, properties } from './operations';
-import { outputsExpression, shield, type Operation } from './outputs';
+import { outputsExpression, shield, type Operation, type Results } from './outputs';
 import { runOperation } from './run';
 
 export class RedisLock implements INodeType {
@@ -30,14 +30,19 @@ export class RedisLock implements INodeType {
 
   async execute(this: IExecuteFunctions): Promise<INodeExecutionData[][]> {
     const guard = shield(this);
-    let outputs: INodeExecutionData[][] | undefined;
+    if (guard.before) {
+      guard.lower(guard.before, false);
+      return guard.before;
+    }
+    let results: Results | undefined;
     try {
       const operation = this.getNodeParameter('operation', 0) as Operation;
-      outputs = await runOperation(this, operation, operations[operation], guard);
-      return outputs;
+      results = await runOperation(this, operation, operations[operation], guard);
     } finally {
-      if (outputs) guard.lower();
-      else guard.fail();
+      if (!results) guard.fail();
     }
+    const outputs = results.outputs();
+    guard.lower(outputs, results.failed);
+    return outputs;
   }
 }

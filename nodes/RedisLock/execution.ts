@@ -129,5 +129,8 @@ export function hint(context: IExecuteFunctions, message: string): void {
 
 /** An error that says at which item. */
 export function itemError(context: IExecuteFunctions, message: string, itemIndex: number): NodeOperationError {
-  return new NodeOperationError(context.getNode(), message, { itemIndex });
+  const error = new NodeOperationError(context.getNode(), message, { itemIndex });
+  // n8n replaces a whole message that has ECONNREFUSED or the like in it by one without host, port and remedy.
+  error.message = message;
+  return error;
 }

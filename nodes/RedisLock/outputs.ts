@@ -1,4 +1,5 @@
-import { NodeOperationError, type IDataObject, type IExecuteFunctions, type INode, type INodeExecutionData } from 'n8n-workflow';
+import type { IDataObject, IExecuteFunctions, INode, INodeExecutionData, NodeOperationError } from 'n8n-workflow';
+import { itemError } from './execution';
 
 /**
  * The one place that knows the outputs: their names, their order, and how a result becomes an item on one of them.
@@ -21,6 +22,8 @@ export const outputsExpression = `={{ (${JSON.stringify(OUTPUTS)}[$parameter.ope
 
 /** Results of one run of the node: one for each input item, in the end sorted onto the outputs in the items' order. */
 export class Results {
+  /** Some item failed. */
+  failed = false;
   private readonly byItem = new Map<number, { output: number; item: INodeExecutionData }>();
 
   constructor(
@@ -56,6 +59,7 @@ export class Results {
     const json = this.settings.errorOutput ? { error: error.message } : { ...source?.json, error: error.message };
     const item: INodeExecutionData = { json, pairedItem: { item: index } };
     if (source?.binary) item.binary = source.binary;
+    this.failed = true;
     this.byItem.set(index, { output: Math.min(1, OUTPUTS[this.operation].length - 1), item });
   }
 
@@ -84,16 +88,24 @@ export interface Settings {
 
 export interface Shield {
   settings: Settings;
+  /** What this very call of the node gave before, when n8n only repeats it. */
+  before?: INodeExecutionData[][];
   /** Set where this n8n leaves no way to shield, and a stray item is possible: nothing may be locked. */
   refusal?: NodeOperationError;
-  /** Before a normal return: what n8n's own routing of error items needs. */
-  lower(): void;
+  /** Before a normal return: what n8n's own routing of error items needs. @param repeatable a failure may be tried again */
+  lower(outputs: INodeExecutionData[][], repeatable: boolean): void;
   /** Before an exception leaves. */
   fail(): void;
 }
 
 /** The node as the user set it, for a retry that finds our shadow in the stack entry. */
 const originals = new WeakMap<object, INode>();
+
+/**
+ * What a call gave that succeeded. Retry on Fail takes an `error` field of the user's own on the first item for a failure
+ * and runs the node again: a second Steal would be told "not stolen" of its own lock.
+ */
+const finished = new WeakMap<object, INodeExecutionData[][]>();
 
 /**
  * n8n sends stray items out of output 0, here the branch that owns the lock: under a Continue setting the whole input
@@ -106,9 +118,10 @@ export function shield(context: IExecuteFunctions): Shield {
   const settings = settingsOf(original);
   if (!entry?.node) {
     const refusal = original.alwaysOutputData
-      ? new NodeOperationError(
-          context.getNode(),
+      ? itemError(
+          context,
           'Switch off "Always Output Data" in the settings of this node: this n8n would send an empty item out through the first output, as if the lock were held.',
+          0,
         )
       : undefined;
     return { settings, refusal, lower() {}, fail() {} };
@@ -117,7 +130,9 @@ export function shield(context: IExecuteFunctions): Shield {
   entry.node = { ...original, alwaysOutputData: false, onError: 'stopWorkflow', continueOnFail: false };
   return {
     settings,
-    lower() {
+    before: finished.get(entry),
+    lower(outputs, repeatable) {
+      if (!repeatable) finished.set(entry, outputs);
       const { onError, continueOnFail } = original;
       entry.node = { ...entry.node, onError, continueOnFail };
     },

@@ -1,4 +1,4 @@
-import { NodeOperationError, type IDataObject, type IExecuteFunctions, type INodeProperties } from 'n8n-workflow';
+import type { IDataObject, IExecuteFunctions, INodeProperties } from 'n8n-workflow';
 import { itemError } from './execution';
 
 /** Parameters that several operations share, and the reading of all: bad input is refused before Redis is asked. */
@@ -105,9 +105,8 @@ function parameter(context: IExecuteFunctions, name: string, label: string, inde
     return context.getNodeParameter(name, index, fallback as never);
   } catch (error) {
     const why = error instanceof Error ? error.message.trim() : String(error);
-    throw new NodeOperationError(context.getNode(), `${label} (item ${index}) could not be evaluated: ${why}. Check its expression.`, {
-      itemIndex: index,
-    });
+    const failure = itemError(context, `${label} (item ${index}) could not be evaluated: ${why}. Check its expression.`, index);
+    throw failure;
   }
 }
 
@@ -117,7 +116,38 @@ export function readKey(context: IExecuteFunctions, index: number): string {
   const key = typeof value === 'number' || typeof value === 'bigint' ? String(value) : value;
   const problem = keyProblem(key);
   if (problem) throw itemError(context, `Key (item ${index}) ${problem}`, index);
+  const missing = missingPart(context, index);
+  if (missing) {
+    throw itemError(
+      context,
+      `Key (item ${index}) is "${String(key)}": {{ ${missing} }} has no value on this item, so every item without one would share one lock. Check the expression, and filter such items out before this node.`,
+      index,
+    );
+  }
   return key as string;
+}
+
+/**
+ * The part of a key such as `job:{{ $json.id }}` that is missing on this item. n8n puts an empty text in its place, so
+ * the key itself does not show it. An empty text that was chosen, by a condition or a fallback, is no mistake.
+ */
+function missingPart(context: IExecuteFunctions, index: number): string | undefined {
+  const raw: unknown = context.getNodeParameter('key', index, '', { rawExpressions: true });
+  if (typeof raw !== 'string' || !raw.startsWith('=')) return undefined;
+  const parts = [...raw.slice(1).matchAll(/\{\{(.*?)\}\}/gs)].map(([, part]) => (part ?? '').trim());
+  return parts.find((part) => {
+    const value: unknown = evaluate(context, part, index);
+    return value === undefined || value === null || Number.isNaN(value) || (value === '' && !/\?|\|\|/.test(part));
+  });
+}
+
+/** The value of one part; a part that can't stand alone (a "}}" within a text cut it short) tells nothing. */
+function evaluate(context: IExecuteFunctions, part: string, index: number): unknown {
+  try {
+    return context.evaluateExpression(`{{ ${part} }}`, index);
+  } catch {
+    return 'unknown';
+  }
 }
 
 function keyProblem(key: unknown): string | undefined {
@@ -177,6 +207,15 @@ export function readText(context: IExecuteFunctions, name: string, label: string
     throw itemError(context, `${label} (item ${index}) is empty. Fill it in, or choose another way under "Which Lock".`, index);
   }
   return value.trim();
+}
+
+const LONGEST_NOTE = 1000;
+
+/** @throws NodeOperationError */
+export function readNote(context: IExecuteFunctions, index: number): string {
+  const note = String(readOptions(context, index).note ?? '');
+  if (Buffer.byteLength(note) <= LONGEST_NOTE) return note;
+  throw itemError(context, `Note (item ${index}) must not be longer than ${LONGEST_NOTE} bytes. Shorten it; who holds the lock is recorded anyway.`, index);
 }
 
 export const readOptions = (context: IExecuteFunctions, index: number): IDataObject =>

@@ -24,6 +24,8 @@ export interface Run {
   results: Results;
   /** The locks that an item carries and that were not released, innermost first. */
   open(index: number): CarriedLock[];
+  /** What the last lock node said of an item. */
+  last(index: number): CarriedLock | undefined;
 }
 
 /** Runs an operation over all input items. @throws NodeOperationError unless a Continue setting is on */
@@ -32,7 +34,7 @@ export async function runOperation<Request>(
   operation: Operation,
   module: OperationModule<Request>,
   { settings, refusal }: Shield,
-): Promise<INodeExecutionData[][]> {
+): Promise<Results> {
   const items = context.getInputData();
   const fields = new Map<number, string>();
   const results = new Results(operation, items, settings, (index) => fields.get(index) ?? 'lock');
@@ -40,9 +42,10 @@ export async function runOperation<Request>(
     context,
     items,
     results,
-    open(index) {
+    open: (index) => openLocks(run.last(index)),
+    last(index) {
       const lock = carried(items[index], fields.get(index) ?? 'lock');
-      return lock === 'foreign' ? [] : openLocks(lock);
+      return lock === 'foreign' ? undefined : lock;
     },
   };
 
@@ -58,7 +61,7 @@ export async function runOperation<Request>(
       results.fail(index, asNodeError(context, error, index));
     }
   });
-  if (requests.size === 0) return results.outputs();
+  if (requests.size === 0) return results;
 
   try {
     await withLocks(context, (redis) => module.execute(run, requests, redis, new HeldLocks(context, redis.server)));
@@ -67,7 +70,7 @@ export async function runOperation<Request>(
     if (isStopped(error)) throw asNodeError(context, error, 0);
     for (const index of requests.keys()) if (!results.has(index)) results.fail(index, asNodeError(context, error, index));
   }
-  return results.outputs();
+  return results;
 }
 
 function fieldTaken(context: IExecuteFunctions, field: string, index: number): NodeOperationError {

@@ -1,6 +1,15 @@
 import { useBed } from './harness/bed';
 import { engineVersions } from './harness/engine';
-import { acquire, getStatus, heartbeat, release, steal, workflow, type WorkflowNode } from './harness/workflow';
+import {
+  acquire,
+  getStatus,
+  heartbeat,
+  release,
+  steal,
+  workflow,
+  type NodeSettings,
+  type WorkflowNode,
+} from './harness/workflow';
 
 /** `=` makes an n8n expression of a parameter: this one gives exactly that value. */
 const exactly = (value: unknown) => `={{ ${JSON.stringify(value)} }}`;
@@ -53,6 +62,20 @@ describe.each(engineVersions)('bad input on n8n-core %s', (version) => {
       await expectRefused(acquire('Lock', { key: 'job:{{ $json.id }}' }), /\bKey\b/);
     });
 
+    it.each(['=job:{{ $json.id }}', '={{ $json.id }}:job', '=a:{{ $json.id }}:b', '=job:{{ null }}', '=job:{{ 0 / 0 }}', '=job:{{ "" }}'])(
+      '%s, whose expression has no value',
+      async (key) => {
+        await expectRefused(acquire('Lock', { key }), /\bKey \(item 0\) .*(no value|NaN)/);
+      },
+    );
+
+    it('may leave a part out on purpose', async () => {
+      const key = '=job{{ $json.id ? ":" + $json.id : "" }}';
+      const result = await bed.engine.run(workflow([acquire('Lock', { key })], 'Start -> Lock'));
+
+      expect(result.locks('Lock', 'Acquired')).toMatchObject([{ acquired: true, key: 'job' }]);
+    });
+
     it.each([
       ['getStatus', getStatus],
       ['steal', steal],
@@ -69,6 +92,12 @@ describe.each(engineVersions)('bad input on n8n-core %s', (version) => {
         expect(result.locks('Lock', 'Acquired')).toMatchObject([{ acquired: true, key }]);
       },
     );
+
+    it('a number is its text', async () => {
+      const result = await bed.engine.run(workflow([acquire('Lock', { key: '={{ 42 }}' })], 'Start -> Lock'));
+
+      expect(result.locks('Lock', 'Acquired')).toMatchObject([{ acquired: true, key: '42' }]);
+    });
 
     it('that is the bare execution id excludes nobody, which a hint says', async () => {
       const result = await bed.engine.run(
@@ -99,7 +128,8 @@ describe.each(engineVersions)('bad input on n8n-core %s', (version) => {
       ['Output Field: message', { options: { outputField: 'message' } }, /\bOutput Field\b/],
       ['Output Field: details', { options: { outputField: 'details' } }, /\bOutput Field\b/],
       ['Output Field: no identifier', { options: { outputField: 'a b' } }, /\bOutput Field\b/],
-      ['Steal If Stale After: zero', { options: { stealIfStaleAfter: -1 } }, /\bSteal If Stale After\b/],
+      ['Note: longer than what fits', { options: { note: 'x'.repeat(5000) } }, /\bNote\b/],
+      ['Steal If Stale After: negative', { options: { stealIfStaleAfter: -1 } }, /\bSteal If Stale After\b/],
     ])('%s', async (_title, parameters, says) => {
       await expectRefused(acquire('Lock', { key: 'job', ...parameters }), says);
     });
@@ -178,6 +208,23 @@ describe.each(engineVersions)('bad input on n8n-core %s', (version) => {
       }
       expect(await bed.redis.dumpBuffer('job')).toEqual(before);
       expect(await bed.redis.dbsize()).toBe(1);
+    });
+
+    it('fails its own item alone under Continue, and gives back what the run had taken when it stops', async () => {
+      await bed.redis.hset('b', 'in', 'the way');
+      const items = [{ json: { key: 'a' } }, { json: { key: 'b' } }];
+      const take = async (settings: NodeSettings) =>
+        await bed.engine.run(workflow([acquire('Lock', { key: '={{ $json.key }}' }, settings)], 'Start -> Lock'), {
+          items,
+        });
+
+      const stopped = await take({});
+      expect(stopped.error?.itemIndex).toBe(1);
+      expect(await bed.redis.exists('a')).toBe(0);
+
+      const continued = await take({ onError: 'continueErrorOutput' });
+      expect(continued.counts('Lock')).toEqual([1, 0, 0, 1]);
+      expect(await bed.redis.exists('a')).toBe(1);
     });
 
     it('text is respected as a lock of somebody else', async () => {

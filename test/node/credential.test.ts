@@ -132,6 +132,48 @@ describe.each(engineVersions)('the Redis credential on n8n-core %s', (version) =
     expect(result.errorText).toMatch(/key/i);
   });
 
+  it('of a user without any channel still takes, hands on and enters', async () => {
+    await bed.redis.acl('SETUSER', 'mute', 'on', 'nopass', '~*', 'resetchannels', '+@all');
+    const credentials = { redis: { ...bed.credential, user: 'mute', password: 'any' } };
+    const key = bed.key();
+    const holder = bed.engine.start(
+      workflow(
+        [acquire('Acquire', { key }), hold('Hold'), release('Release', {})],
+        'Start -> Acquire -> Hold -> Release',
+      ),
+      { credentials },
+    );
+    await holder.reached('Hold', 'holding');
+    const waiter = bed.engine.start(workflow([acquire('Acquire', { key, whenBusy: 'wait' })], 'Start -> Acquire'), {
+      credentials,
+    });
+    await untilWaiting(bed.redis, key);
+    await holder.letGo('Hold');
+
+    expect((await holder.finished).counts('Release')).toEqual([1, 0]);
+    expect((await waiter.finished).counts('Acquire')).toEqual([1, 0, 0]);
+  });
+
+  it('of a Redis that goes away ends a wait with an error', async () => {
+    const server = await startRedis();
+    const credentials = { redis: { host: server.host, port: server.port } };
+    const key = bed.key();
+    await bed.engine.run(take(key), { credentials });
+    const elsewhere = bed.redis.duplicate({ host: server.host, port: server.port });
+    const waiter = bed.engine.start(
+      workflow([acquire('Acquire', { key, whenBusy: 'wait', maxWait: 2 })], 'Start -> Acquire -> Critical section'),
+      { credentials },
+    );
+    await untilWaiting(elsewhere, key);
+    elsewhere.disconnect();
+    await server.kill();
+    const result = await waiter.finished;
+
+    expect(result.status).toBe('error');
+    expect(result.ran('Critical section')).toBe(false);
+    expect(result.error?.message).toContain(`${server.host}:${server.port}`);
+  });
+
   it('of a read-only replica is told so', async () => {
     const replica = await startRedis({ args: ['--replicaof', bed.server.host, String(bed.server.port)] });
     try {

@@ -38,7 +38,7 @@ describe.each(engineVersions)('Steal on n8n-core %s', (version) => {
     expect(missed.counts('Steal')).toEqual([0, 1]);
     expect(missed.locks('Steal', 'Not Stolen')).toMatchObject([{ stolen: false, key, reason: expect.any(String) }]);
 
-    const thief = await trySteal(key, { stealIf: 'fencingToken', fencingToken: seen });
+    const thief = await trySteal(key, { stealIf: 'fencingToken', fencingToken: `={{ "${seen}" }}` });
     const [lock] = thief.locks('Steal', 'Stolen');
     expect(lock).toMatchObject({
       stolen: true,

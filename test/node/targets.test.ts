@@ -201,6 +201,39 @@ describe.each(engineVersions)('targets on n8n-core %s', (version) => {
     expect(await heldToken(bed.redis, key)).toBe(before);
   });
 
+  it('a loser renews and releases nothing', async () => {
+    const key = bed.key();
+    const winner = await bed.engine.run(workflow([acquire('Winner', { key })], 'Start -> Winner'));
+    const result = await bed.engine.run(
+      workflow(
+        [acquire('Loser', { key }), heartbeat('Heartbeat', {}), release('Release', {})],
+        'Start -> Loser:Busy -> Heartbeat:Lost -> Release',
+      ),
+    );
+
+    expect(result.counts('Heartbeat')).toEqual([0, 1]);
+    expect(result.counts('Release')).toEqual([0, 1]);
+    expect(await heldToken(bed.redis, key)).toBe(winner.locks('Winner', 'Acquired')[0].fencingToken);
+  });
+
+  it('an execution that gathers more than 100 locks of one node is told to release inside its loop', async () => {
+    const prefix = bed.key();
+    const result = await bed.engine.run(
+      workflow([acquire('Acquire', { key: `=${prefix}:{{ $json.n }}` })], 'Start -> Acquire'),
+      {
+        items: Array.from({ length: 101 }, (_, n) => ({ json: { n } })),
+      },
+    );
+
+    expect(result.counts('Acquire')).toEqual([101, 0, 0]);
+    expect(
+      result
+        .runs('Acquire')[0]
+        .hints.map(({ message }) => message)
+        .join(),
+    ).toMatch(/release/i);
+  });
+
   it('releasing again says so', async () => {
     const key = bed.key();
     const result = await bed.engine.run(

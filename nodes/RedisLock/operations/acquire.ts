@@ -3,7 +3,7 @@ import { RedisLockError, type AcquireOptions, type Lock, type Locks } from '../.
 import type { Redis } from '../connection';
 import { hint, itemError, ownerOf, stopSignal, type HeldLocks } from '../execution';
 import { expiryFields, holderField, type CarriedLock } from '../lockField';
-import { keyField, noteField, optionsField, outputField, readKey, readOptions, readSeconds, toMs, ttlField } from '../parameters';
+import { keyField, noteField, optionsField, outputField, readKey, readNote, readOptions, readSeconds, toMs, ttlField } from '../parameters';
 import { asNodeError, groupByKey, withOuter, type OperationModule, type Run } from '../run';
 
 export const description: INodeProperties[] = [
@@ -85,7 +85,7 @@ function read({ context }: Run, index: number): Request {
         ? readSeconds(context, 'maxWait', 'Max Wait', index, { least: 0 })
         : undefined,
     onTimeout: (options.onTimeout as string | undefined) ?? 'output',
-    note: String(options.note ?? ''),
+    note: readNote(context, index),
     stealIfStaleMs: staleAfter > 0 ? staleAfter : undefined,
   };
 }

@@ -54,7 +54,10 @@ function chooseToRelease(run: Run, index: number, target: Target, held: HeldLock
     return undefined;
   }
   const [node] = nodes;
-  return node === undefined ? [] : held.byNode(node).map((lock) => ({ ...whole(lock), hold: node }));
+  if (node !== undefined) return held.byNode(node).map((lock) => ({ ...whole(lock), hold: node }));
+  // Nothing is held any more. An item whose lock was released before hears that it was.
+  const last = run.last(index);
+  return last?.lockId === undefined ? [] : [fromItem(last)];
 }
 
 function severalNodes({ context }: Run, index: number, nodes: string[]) {
@@ -87,7 +90,8 @@ function settle(run: Run, index: number, endings: Ending[]): void {
   }
   const several = endings.length > 1 ? { keys: endings.map(({ lock }) => lock.key) } : {};
   // The entry that the item carries for this lock ends; what was inside it has ended before, what is outside stays.
-  const entry = open.find(({ lockId }) => lockId === shown.lock.lockId);
+  const carried = [...open, run.last(index)];
+  const entry = carried.find((each) => each?.lockId === shown.lock.lockId);
   const lock = { ...(entry ?? (open[0] ? { outer: open[0] } : {})), ...fields(shown), ...several };
   run.results.put(index, notHeld ? 'Not Held' : 'Released', lock);
 }

@@ -3,7 +3,7 @@ import { RedisLockError, type StealCondition, type Locks } from '../../../engine
 import type { Redis } from '../connection';
 import { itemError, ownerOf, type HeldLocks } from '../execution';
 import { expiryFields, holderField } from '../lockField';
-import { keyField, noteField, optionsField, outputField, readKey, readOptions, readSeconds, ttlField } from '../parameters';
+import { keyField, noteField, optionsField, outputField, readKey, readNote, readSeconds, ttlField } from '../parameters';
 import { asNodeError, groupByKey, withOuter, type OperationModule, type Run } from '../run';
 
 export const description: INodeProperties[] = [
@@ -67,7 +67,7 @@ function read({ context }: Run, index: number): Request {
     ttlMs: readSeconds(context, 'ttl', 'TTL', index, { least: 1 }),
     if: stealIf === 'fencingToken' ? { fencingToken: readFencingToken(context, index) } : (stealIf as StealCondition),
     staleMs: staleMs > 0 ? staleMs : undefined,
-    note: String(readOptions(context, index).note ?? ''),
+    note: readNote(context, index),
   };
 }
 
