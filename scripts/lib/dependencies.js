@@ -30,7 +30,7 @@ function isInstalled() {
     const present = read('node_modules', '.package-lock.json');
     return Object.entries(wanted).every(([name, entry]) => {
       if (name === '') return true;
-      if (!present[name]) return Boolean(entry.optional || entry.devOptional);
+      if (!present[name]) return Boolean(entry.optional || entry.devOptional || entry.extraneous);
       return present[name].version === entry.version;
     });
   } catch {

@@ -8,6 +8,8 @@ export interface ExecutionSummary {
 /** What one node did in one of its runs. */
 export interface NodeRun {
   executionStatus?: string;
+  /** How long it took, in ms. */
+  executionTime: number;
   error?: { message: string; description?: string };
   data?: { main: Array<Array<{ json: Record<string, unknown>; pairedItem?: unknown }> | null> };
 }

@@ -8,6 +8,7 @@ const { spawn } = require('node:child_process');
 const fs = require('node:fs');
 const os = require('node:os');
 const path = require('node:path');
+const { signalGroup, startMark, sweep } = require('./sweep');
 const { until } = require('./wait');
 
 /** @type {Map<number, import('node:child_process').ChildProcess>} */
@@ -24,25 +25,6 @@ function registryFile(pid) {
   return folder ? path.join(folder, String(pid)) : undefined;
 }
 
-/** When the kernel says the process began: tells a recycled pid from the process that we started. */
-function startMark(pid) {
-  try {
-    const stat = fs.readFileSync(`/proc/${pid}/stat`, 'utf8');
-    return stat.slice(stat.lastIndexOf(')') + 2).split(' ')[19];
-  } catch {
-    return '';
-  }
-}
-
-function signalGroup(pid, signal) {
-  try {
-    process.kill(-pid, signal);
-    return true;
-  } catch {
-    return false;
-  }
-}
-
 /**
  * Makes this script the one that cleans up after all processes below it, those of a test runner included: processes
  * that are still running and their temporary files. Called once by an outermost script; a second call, or one below
@@ -57,13 +39,33 @@ function superviseProcesses() {
   fs.mkdirSync(temporary);
   process.env[REGISTRY] = registry;
   process.env.TMPDIR = temporary;
-  onBye(() => {
-    for (const name of fs.readdirSync(registry)) {
-      const mark = fs.readFileSync(path.join(registry, name), 'utf8');
-      if (mark === startMark(Number(name))) signalGroup(Number(name), 'SIGKILL');
-    }
-    fs.rmSync(folder, { recursive: true, force: true, maxRetries: 5, retryDelay: 100 });
+  onBye(() => sweep(folder));
+  standBy(folder);
+  endWithNpm();
+}
+
+/** Has somebody sweep up should this script be killed by SIGKILL. Needs nothing of our environment, and ends with us. */
+function standBy(folder) {
+  const sweeper = spawn(process.execPath, [path.join(__dirname, 'sweep.js'), folder], {
+    detached: true,
+    env: {},
+    stdio: ['pipe', 'ignore', 'ignore'],
   });
+  sweeper.unref();
+  sweeper.stdin.unref();
+}
+
+/**
+ * Under `npm run`, a shell stands between npm and this script. Who ends npm by its pid ends npm and that shell only, so
+ * this script looks whether its parent is still the same.
+ */
+function endWithNpm() {
+  if (process.env.npm_lifecycle_event === undefined) return;
+  const { ppid } = process;
+  const timer = setInterval(() => {
+    if (process.ppid !== ppid) process.exit(143);
+  }, 500);
+  timer.unref();
 }
 
 function watch() {

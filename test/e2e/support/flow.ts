@@ -91,6 +91,17 @@ export class Flow {
     return this.add(name, 'n8n-nodes-base.code', 2, { mode: 'runOnceForAllItems', language: 'javaScript', jsCode });
   }
 
+  /** Where a workflow begins that others call. */
+  calledByOthers(name = 'When Called'): string {
+    return this.add(name, 'n8n-nodes-base.executeWorkflowTrigger', 1.1, { inputSource: 'passthrough' });
+  }
+
+  /** Runs another workflow with the items and goes on with what it gives. */
+  subWorkflow(name: string, id: string): string {
+    const workflowId = { __rl: true, mode: 'id', value: id };
+    return this.add(name, 'n8n-nodes-base.executeWorkflow', 1.2, { workflowId, mode: 'once', options: {} });
+  }
+
   noOp(name: string): string {
     return this.add(name, 'n8n-nodes-base.noOp', 1, {});
   }

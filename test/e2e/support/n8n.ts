@@ -72,6 +72,12 @@ export class Run {
     return this.execution.data.resultData.runData[node]?.length ?? 0;
   }
 
+  /** How long a node took, in ms, over all its runs. */
+  nodeMs(node: string): number {
+    const runs = this.execution.data.resultData.runData[node] ?? [];
+    return runs.reduce((sum, run) => sum + run.executionTime, 0);
+  }
+
   /** The items that a node put on one output, over all its runs. */
   items(node: string, output = 0): Item[] {
     const runs = this.execution.data.resultData.runData[node] ?? [];
