@@ -14,5 +14,7 @@ const e2e = project('e2e', {
 });
 
 module.exports = {
-  projects: [project('engine'), project('node'), e2e],
+  // Most of the time is spent waiting for servers.
+  maxWorkers: 2,
+  projects: [project('engine'), project('chaos'), project('node'), e2e],
 };

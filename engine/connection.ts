@@ -85,6 +85,7 @@ export class Connection {
     return new Promise<T>((resolve, reject) => {
       let settled = false;
       let sent = false;
+      let last: unknown;
       const finish = (end: () => void) => {
         if (settled) return;
         settled = true;
@@ -93,7 +94,6 @@ export class Connection {
         end();
       };
       const fail = (error: unknown) => finish(() => reject(explain(error, this.server)));
-      const giveUp = (last?: unknown) => finish(() => reject(this.timeout(this.limitMs, last)));
       const attempt = () => {
         if (settled) return;
         if (this.closed) return fail(new RedisLockError('closed', 'These locks were closed.', 'Create them anew.'));
@@ -107,13 +107,14 @@ export class Connection {
         call(client).then(
           (answer) => finish(() => resolve(answer)),
           (error: unknown) => {
-            if (isPassing(error)) setTimeout(attempt, 50 + Math.random() * 50).unref();
-            else if (isReply(error)) {
+            if (isReply(error) && !isPassing(error)) {
               if (/READONLY/.test(String(error))) this.reset();
-              fail(error);
-            } else if (client.status !== 'ready') attempt();
-            // No answer, though connected: a time limit of the caller's own client, for one.
-            else giveUp(error);
+              return fail(error);
+            }
+            last = error;
+            if (client.status !== 'ready') attempt();
+            // No answer, though connected (a time limit of the caller's own client, for one), or not yet.
+            else setTimeout(attempt, 50 + Math.random() * 50).unref();
           },
         );
       };
@@ -122,7 +123,7 @@ export class Connection {
       const timer = setTimeout(() => {
         // An answer may never come on this socket (half open). The next call shall not wait for it as well.
         if (sent) this.reset();
-        giveUp(sent ? undefined : this.lastError);
+        finish(() => reject(this.timeout(this.limitMs, sent ? last : this.lastError)));
       }, limitMs);
       if (inBackground) timer.unref();
       attempt();

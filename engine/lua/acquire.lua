@@ -14,8 +14,11 @@
 --           (then the hold is added, the lease renewed, and its TTL never shortened)]] }
 --       | { 'waiting', now, ticket, position, length of the line, ms to the next change }
 --       | { 'busy' … } (shared/answer.lua) | { 'late', now } | { 'wrongType', type }
+-- @include plainAcquire
 -- @include read
 -- @include hold
+-- @include line
+-- @include answer
 local me = {
   id = ARGV[4], ttl = tonumber(ARGV[5]), limit = tonumber(ARGV[6]), renew = tonumber(ARGV[7]),
   holds = ARGV[8], owner = ARGV[9], channel = ARGV[11],
@@ -31,11 +34,6 @@ local function acquired(m, robbed, again)
   return { 'acquired', nowMs, m.fence, m.ends, m.ttl, queued > 0 and rcall('ZCARD', LINE) or 0, robbed or again and '', again }
 end
 
--- The plain path, for which nothing of the line has to be known.
-if #members == 0 and queued == 0 and not foreign and not next(gone) then return acquired(grant(me, me.ttl, 0)) end
-
--- @include line
--- @include answer
 settle()
 hear(me.channel)
 

@@ -8,25 +8,16 @@
 --       | { 'alreadyReleased', now }
 --       | { 'notHeld', now, reason, at, fence of who has it, owner of who has it }
 --       | { 'wrongType', type }
+-- @include plainRelease
 -- @include read
 -- @include hold
+-- @include line
 local id, token, hold = ARGV[4], tonumber(ARGV[5]), ARGV[6]
 
 -- Read before the first write, so that a wrong type fails there.
 local queued = rcall('ZCARD', LINE)
-local m = byId[id]
-
--- The plain path: the only holder gives back all of it, and nobody waits.
-if m and m.ticket == 0 and ours and #members == 1 and queued == 0 and (hold == '-' or m.holds == '-' or m.holds == hold) then
-  rcall('DEL', K)
-  remove(m)
-  if KEYS[5] then rcall('HDEL', KEYS[5], id) end
-  return { 'released', nowMs, m.ends <= nowMs and '1' or '0', 0 }
-end
-
--- @include line
 settle()
-m = byId[id]
+local m = byId[id]
 if m then
   local left = {}
   if hold ~= '-' then

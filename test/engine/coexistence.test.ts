@@ -117,6 +117,26 @@ describe('a lock that a hand-built chain holds', () => {
     expect([await bed.redis.get(key), await bed.redis.pexpiretime(key)]).toEqual(before);
   });
 
+  it('is left alone by a release that is the first to find it', async () => {
+    const locks = bed.locks();
+    const key = newKey();
+    const lock = await take(locks, key);
+    await bed.redis.set(key, '1', 'EX', 60);
+    expect(await lock.release()).toMatchObject({ outcome: 'notHeld', reason: 'keyOverwritten' });
+    expect(await chain(bed.redis).get(key)).toBe('1');
+  });
+
+  it('goes to our waiter when the chain deletes it, and not to a newcomer who asks first', async () => {
+    const locks = bed.locks();
+    const key = newKey();
+    await chain(bed.redis).increment(key, 60);
+    const waiting = locks.acquire(key, { ttlMs: 30_000, waitMs: 10_000 });
+    await until(async () => (await locks.status(key)).queue === 1);
+    await chain(bed.redis).del(key);
+    expect((await bed.locks().acquire(key, { ttlMs: 1000 })).outcome).toBe('busy');
+    expect((await waiting).outcome).toBe('acquired');
+  });
+
   it('is entered by our waiter as soon as the chain deletes it or its TTL ends', async () => {
     const locks = bed.locks();
     const key = newKey();

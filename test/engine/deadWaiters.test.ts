@@ -79,7 +79,7 @@ describe('waiters that do not answer', () => {
     const waits = [1, 2, 3].map(() => locks.acquire(key, { ttlMs: 30_000, waitMs: 30_000 }));
     waits.forEach((wait) => wait.catch(() => {}));
     await until(async () => (await locks.status(key)).queue === 3);
-    await bed.redis.client('KILL', 'TYPE', 'pubsub');
+    await bed.redis.call('CLIENT', 'KILL', 'TYPE', 'pubsub');
     const started = performance.now();
     await holder.release();
     const won = await waits[0]!;

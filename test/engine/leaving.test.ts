@@ -81,6 +81,20 @@ describe('leaving the line', () => {
     expect(counts.timedOut).toBeGreaterThan(5);
   }, 20_000);
 
+  it('takes the lock at the deadline if it was handed over and the message was lost', async () => {
+    const locks = bed.locks();
+    const key = newKey();
+    const holder = await take(bed.locks(), key);
+    const waiting = locks.acquire(key, { ttlMs: 30_000, waitMs: 600 });
+    await until(async () => (await locks.status(key)).queue === 1);
+    (locks as unknown as { waiters: { hear(): void } }).waiters.hear = () => {};
+    await holder.release();
+    const result = await waiting;
+    if (result.outcome !== 'acquired') throw new Error(result.outcome);
+    expect(await bed.redis.pttl(key)).toBeGreaterThan(29_000);
+    expect((await result.lock.release()).outcome).toBe('released');
+  });
+
   it('passes a grant that is given back on to the next', async () => {
     const locks = bed.locks();
     const key = newKey();

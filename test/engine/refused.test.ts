@@ -100,7 +100,7 @@ describe('a Redis that refuses', () => {
     const key = newKey();
     const flush = () => bed.redis.script('FLUSH');
     await flush();
-    const lock = await take(locks, key, { renewEveryMs: 1 });
+    const lock = await take(locks, key);
     await flush();
     expect((await lock.heartbeat()).outcome).toBe('alive');
     await flush();

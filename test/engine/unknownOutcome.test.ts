@@ -103,6 +103,19 @@ describe('an answer that fails to come', () => {
       expect((await bed.locks().acquire(key, { ttlMs: 1000 })).outcome).toBe('acquired');
     });
 
+    it('grants nothing by the latest time that it carries alone, where giving up could not be told either', async () => {
+      const locks = await warm(300);
+      const key = newKey();
+      proxy.judge = once(key, { delayMs: 600 });
+      const failing = locks.acquire(key, { ttlMs: 30_000 });
+      const { delivered } = proxy;
+      proxy.refusing = true; // the connection that is made after giving up
+      await expect(failing).rejects.toMatchObject({ code: 'unavailable' });
+      await until(() => proxy.delivered > delivered);
+      await bed.redis.ping();
+      expect(await bed.redis.exists(key)).toBe(0);
+    });
+
     it('the same id may try again at once, for the mark is on the call and not on the id', async () => {
       const locks = await warm(300);
       const key = newKey();

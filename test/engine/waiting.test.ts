@@ -145,7 +145,8 @@ describe('the waiting line', () => {
     await inLine(locks, key, 3);
     await holder.release();
     await Promise.all(all);
-    expect(order).toEqual(['b timedOut', 'd timedOut', 'a acquired', 'c acquired', 'e acquired']);
+    expect(order.slice(0, 2).sort()).toEqual(['b timedOut', 'd timedOut']);
+    expect(order.slice(2)).toEqual(['a acquired', 'c acquired', 'e acquired']);
   });
 
   it('moves on soon after a dead holder ran out', async () => {

@@ -1,6 +1,6 @@
-import Redis from 'ioredis';
+import Redis, { type RedisOptions } from 'ioredis';
 import { createLocks, type AcquireOptions, type Lock, type Locks, type LocksOptions, type Source } from '../../../engine';
-import { startRedis, type RedisOptions, type RedisServer } from '../../../scripts/lib/redis';
+import { startRedis, type RedisServer } from '../../../scripts/lib/redis';
 
 /**
  * A real Redis for one test file, a plain client on it (`redis`: the operator, the chain, the eyes of the test), and
@@ -12,21 +12,24 @@ export class Bed {
   redis!: Redis;
   /** Keys that the test itself made without a TTL. */
   readonly own = new Set<string>();
+  private readonly clients: Redis[] = [];
   private readonly open = new Set<Locks>();
   private readonly unheard: unknown[] = [];
   private readonly listen = (reason: unknown) => void this.unheard.push(reason);
 
-  constructor(private readonly options: RedisOptions = {}) {}
+  constructor(private readonly serverArgs: string[] = []) {}
 
   async start(): Promise<void> {
     process.on('unhandledRejection', this.listen);
-    this.server = await startRedis(this.options);
+    this.server = await startRedis({ args: this.serverArgs });
     this.redis = this.client();
   }
 
-  client(): Redis {
-    const client = new Redis(this.server.url, { protocol: 2, disableClientInfo: true });
+  /** A plain client, which is disconnected at the end. */
+  client(options: RedisOptions = {}): Redis {
+    const client = new Redis(this.server.url, options);
     client.on('error', () => {});
+    this.clients.push(client);
     return client;
   }
 
@@ -51,7 +54,7 @@ export class Bed {
   async end(): Promise<void> {
     await this.closeLocks();
     const forgotten = await this.keysWithoutTtl();
-    this.redis.disconnect();
+    for (const client of this.clients) client.disconnect();
     await this.server.stop();
     process.off('unhandledRejection', this.listen);
     expect(forgotten).toEqual([]);
@@ -60,8 +63,8 @@ export class Bed {
 }
 
 /** The bed of a test file. */
-export function useBed(options?: RedisOptions): Bed {
-  const bed = new Bed(options);
+export function useBed(serverArgs?: string[]): Bed {
+  const bed = new Bed(serverArgs);
   beforeAll(() => bed.start());
   afterEach(() => bed.closeLocks());
   afterAll(() => bed.end());
