@@ -33,7 +33,8 @@ const LONGEST_KEY = 1024;
  */
 export function lockKeys(key: string, prefix = ''): LockKeys {
   if (typeof key !== 'string' || key === '') throw new LockOptionError('key', 'must be a text that is not empty');
-  if (Buffer.byteLength(key) > LONGEST_KEY) throw new LockOptionError('key', `must not be longer than ${LONGEST_KEY} bytes`);
+  // At most three bytes for each unit of a text: most keys need no counting.
+  if (key.length * 3 > LONGEST_KEY && Buffer.byteLength(key) > LONGEST_KEY) throw new LockOptionError('key', `must not be longer than ${LONGEST_KEY} bytes`);
   if (/^(rl:|\{.*\}:rl:)/s.test(key)) {
     throw new LockOptionError('key', 'is a name that Redis Lock uses itself ("rl:…", "{…}:rl:…"); choose another');
   }

@@ -45,16 +45,18 @@ export function loss(reply: Reply): { reason: LossReason; at: number; by?: By } 
   return { reason: reason as LossReason, at: Number(at), ...(by && { by }) };
 }
 
-/** { kind, now, fence, ends, ttl, length of the line, record of the robbed | 'foreign' | '', '1' if held already } */
-export function grant(reply: Reply): Grant {
-  const [kind, now, fence, ends, ttl, queueOrRobbed, robbedOrNone, again] = reply;
+/**
+ * { kind, now, fence } (as asked) | { kind, now, fence, ends, ttl, length of the line, record of the robbed | 'foreign' | '', '1' if held already }
+ */
+export function grant(reply: Reply, askedMs: number): Grant {
+  const [kind, now, fence, ends = Number(now) + askedMs, ttl = askedMs, queueOrRobbed, robbedOrNone, again] = reply;
   const stolen = kind === 'stolen';
   const robbed = String((stolen ? queueOrRobbed : robbedOrNone) ?? '');
   return {
     fencingToken: Number(fence),
     expiresAt: Number(ends),
     ttlMs: Number(ttl),
-    queue: stolen ? 0 : Number(queueOrRobbed),
+    queue: stolen ? 0 : Number(queueOrRobbed ?? 0),
     again: again === '1',
     waitedMs: 0,
     ...(robbed === 'foreign' && { robbed: { foreign: true as const, expiresInMs: -1 } }),

@@ -9,37 +9,49 @@ export type ScriptName =
 
 export type Reply = Array<string | number>;
 
+/** What is the same in every call of one `Locks`. It stands in the scripts' text: an argument costs on every call. */
+export interface ScriptConfig {
+  /** Ms that the fencing counter outlives the last lease. */
+  retentionMs: number;
+  /** Ms that a waiter has to claim a lock that was handed to it. */
+  claimMs: number;
+  /** PUBLISH tells how many received; not so on a cluster. */
+  publishCounts: boolean;
+  maxWaiters: number;
+}
+
 interface Script {
   source: string;
   sha: string;
 }
 
-const loaded = new Map<ScriptName, Script>();
+/** The scripts with one configuration: one text each, one round trip each. */
+export class Scripts {
+  private readonly loaded = new Map<ScriptName, Script>();
+  private readonly head: string;
 
-/** A script with the shared functions that it names in lines of the form `-- @include read`. */
-function load(name: ScriptName): Script {
-  let script = loaded.get(name);
-  if (!script) {
-    const folder = join(__dirname, 'lua');
-    const source = readFileSync(join(folder, `${name}.lua`), 'utf8').replace(/^-- @include (\w+)$/gm, (_, part: string) =>
-      readFileSync(join(folder, 'shared', `${part}.lua`), 'utf8'),
-    );
-    script = { source, sha: createHash('sha1').update(source).digest('hex') };
-    loaded.set(name, script);
+  constructor({ retentionMs, claimMs, publishCounts, maxWaiters }: ScriptConfig) {
+    this.head = `local RETENTION, CLAIM, COUNTS, MAX_WAITERS = ${retentionMs}, ${claimMs}, ${publishCounts}, ${maxWaiters}\n`;
   }
-  return script;
-}
 
-/**
- * Runs a script in one round trip. A server that does not know it yet (first use, restart, failover, SCRIPT FLUSH)
- * gets its text.
- */
-export async function runScript(client: Client, name: ScriptName, keys: string[], args: Array<string | number>): Promise<Reply> {
-  const { sha, source } = load(name);
-  try {
-    return (await client.evalsha(sha, keys.length, ...keys, ...args)) as Reply;
-  } catch (error) {
-    if (!/NOSCRIPT/.test(String(error))) return Promise.reject(error);
-    return (await client.eval(source, keys.length, ...keys, ...args)) as Reply;
+  /** A server that does not know the script yet (first use, restart, failover, SCRIPT FLUSH) gets its text. */
+  run(client: Client, name: ScriptName, keys: string[], args: Array<string | number>): Promise<Reply> {
+    const { sha, source } = this.loaded.get(name) ?? this.load(name);
+    return (client.evalsha(sha, keys.length, ...keys, ...args) as Promise<Reply>).catch((error: unknown) =>
+      /NOSCRIPT/.test(String(error))
+        ? (client.eval(source, keys.length, ...keys, ...args) as Promise<Reply>)
+        : Promise.reject(error),
+    );
+  }
+
+  /** With the shared parts that it names in lines of the form `-- @include read`. */
+  private load(name: ScriptName): Script {
+    const folder = join(__dirname, 'lua');
+    const file = readFileSync(join(folder, `${name}.lua`), 'utf8');
+    const include = (_: string, part: string) => readFileSync(join(folder, 'shared', `${part}.lua`), 'utf8');
+    const source = this.head + file.replace(/^-- @include (\w+)$/gm, include);
+    const script = { source, sha: createHash('sha1').update(source).digest('hex') };
+    this.loaded.set(name, script);
+    return script;
   }
 }

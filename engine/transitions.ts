@@ -4,7 +4,7 @@ import { Connection, clientFrom, type Client, type Source } from './connection';
 import { RedisLockError, missingCommand, wrongType } from './errors';
 import { lockKeys, type LockKeys } from './keys';
 import { grant, holder, loss, report } from './replies';
-import { runScript, type Reply, type ScriptName } from './scripts';
+import { Scripts, type Reply, type ScriptName } from './scripts';
 import type { Alive, AlreadyReleased, BusyReason, ForeignHolder, Grant, Holder, Lost, NotHeld, NotStolen, NotStolenReason, Released } from './types';
 import type { Ask } from './validate';
 
@@ -63,16 +63,21 @@ export class Transitions {
   readonly connection: Connection;
   readonly makeSubscriber: () => Client;
   private readonly clock = new RedisClock();
-  private readonly common: [number, number, string];
+  private readonly scripts: Scripts;
 
   constructor(
     source: Source,
-    private readonly options: TransitionOptions,
+    options: TransitionOptions,
   ) {
     const { client, make, makeSubscriber } = clientFrom(source, options.commandTimeoutMs);
     this.connection = new Connection(client, make, options.commandTimeoutMs, () => this.clock.forget());
     this.makeSubscriber = makeSubscriber;
-    this.common = [options.fencingRetentionMs, CLAIM_MS, client.isCluster ? '0' : '1'];
+    this.scripts = new Scripts({
+      retentionMs: options.fencingRetentionMs,
+      claimMs: CLAIM_MS,
+      publishCounts: !client.isCluster,
+      maxWaiters: options.maxWaiters,
+    });
   }
 
   /** The key prefix that the client adds by itself. */
@@ -95,25 +100,25 @@ export class Transitions {
   }
 
   async acquire(caller: Caller, wait: Wait, stealAfterMs: number): Promise<AcquireReply> {
-    const { lockId, ttlMs, limit, renewEveryMs, hold, record } = caller;
+    const { lockId, ttlMs, terms, whose } = caller;
     const { waitMs, channel, arrived } = wait;
     // One who is in line already stays there when an answer fails to come, and will learn of a grant later.
     const stays = arrived > 0;
     const reply = await this.granting('acquire', caller, Math.max(0, waitMs), stays, (latest) => [
-      lockId, ttlMs, limit, renewEveryMs, hold, record, waitMs, channel, latest, arrived, this.options.maxWaiters, stealAfterMs,
+      lockId, ttlMs, latest, terms, whose, waitMs, channel, arrived, stealAfterMs,
     ]);
-    if (reply[0] === 'acquired') return { kind: 'acquired', grant: grant(reply) };
+    if (reply[0] === 'acquired') return { kind: 'acquired', grant: grant(reply, ttlMs) };
     if (reply[0] === 'waiting') return { kind: 'waiting', ticket: Number(reply[2]), nextMs: Number(reply[5]) };
     const { reason, holders, queue } = report(reply);
     return { kind: 'busy', reason: reason as BusyReason, holders, queue };
   }
 
   async steal(caller: Caller, condition: string, value: number): Promise<{ outcome: 'stolen'; grant: Grant } | NotStolen> {
-    const { lockId, ttlMs, limit, renewEveryMs, hold, record } = caller;
+    const { lockId, ttlMs, terms, whose } = caller;
     const reply = await this.granting('steal', caller, 0, false, (latest) => [
-      lockId, ttlMs, limit, renewEveryMs, hold, record, latest, condition, value, YOUNGEST_MS,
+      lockId, ttlMs, latest, terms, whose, condition, value, YOUNGEST_MS,
     ]);
-    if (reply[0] === 'stolen') return { outcome: 'stolen', grant: grant(reply) };
+    if (reply[0] === 'stolen') return { outcome: 'stolen', grant: grant(reply, ttlMs) };
     const { reason, holders, queue } = report(reply);
     return { outcome: 'notStolen', reason: reason as NotStolenReason, holders, queue };
   }
@@ -150,7 +155,7 @@ export class Transitions {
       this.disown(keys, lockId, index, 'back', { since, latest: 0 });
       return Promise.reject(error);
     });
-    if (reply[0] === 'yours') return { grant: grant(reply), queue: Number(reply[5]) };
+    if (reply[0] === 'yours') return { grant: grant(reply, 0), queue: Number(reply[5]) };
     return { queue: Number(reply[3]) };
   }
 
@@ -184,7 +189,7 @@ export class Transitions {
   ): Promise<Reply> {
     const apart = this.connection.client.isCluster === true;
     const all = index && !apart ? [...keys.all, index] : keys.all;
-    const reply = await this.connection.run((client) => runScript(client, name, all, [...this.common, ...args]), limitMs, inBackground);
+    const reply = await this.connection.run((client) => this.scripts.run(client, name, all, args), limitMs, inBackground);
     if (reply[0] === 'wrongType') throw wrongType(keys.key, String(reply[1]));
     this.clock.learn(Number(reply[1]));
     if (index && apart && (name === 'release' || name === 'leave')) {
@@ -207,7 +212,7 @@ export class Transitions {
     const until = performance.now() + this.connection.limitMs;
     const left = () => Math.max(1, until - performance.now());
     if (index && this.connection.client.isCluster) {
-      await this.connection.run((client) => runScript(client, 'intend', [index], [lockId, keys.full, ttlMs + waitMs]), left());
+      await this.connection.run((client) => this.scripts.run(client, 'intend', [index], [lockId, keys.full, ttlMs + waitMs]), left());
     }
     for (;;) {
       if (!this.clock.known) await this.probe(keys, left());
@@ -225,7 +230,7 @@ export class Transitions {
 
   /** Redis' time, and whether this user may run all that the scripts need. */
   private async probe(keys: LockKeys, limitMs: number): Promise<void> {
-    const [, now, missing] = await this.connection.run((client) => runScript(client, 'probe', [keys.probe], [PROBE_MS]), limitMs);
+    const [, now, missing] = await this.connection.run((client) => this.scripts.run(client, 'probe', [keys.probe], [PROBE_MS]), limitMs);
     if (missing) throw missingCommand(String(missing), `Redis at ${this.connection.server}`);
     this.clock.learn(Number(now));
   }

@@ -48,20 +48,17 @@ export function ownerRecord(owner: Owner = {}): string {
 /** What acquire and steal have in common, checked and encoded for the scripts. */
 export interface Ask {
   ttlMs: number;
-  limit: number;
-  renewEveryMs: number;
-  hold: string;
   owner: Owner;
-  record: string;
+  /** 'renew limit' and 'holds owner', as they stand in the stored record. */
+  terms: string;
+  whose: string;
 }
 
 export function ask(options: AcquireOptions | StealOptions): Ask {
   return {
     ttlMs: ttl(options.ttlMs),
-    limit: limit(options.limit),
-    renewEveryMs: options.renewEveryMs === undefined ? 0 : duration('renewEveryMs', options.renewEveryMs, 1),
-    hold: hold(options.hold),
     owner: options.owner ?? {},
-    record: ownerRecord(options.owner),
+    terms: `${options.renewEveryMs === undefined ? 0 : duration('renewEveryMs', options.renewEveryMs, 1)} ${limit(options.limit)}`,
+    whose: `${hold(options.hold)} ${ownerRecord(options.owner)}`,
   };
 }

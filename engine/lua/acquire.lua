@@ -1,16 +1,17 @@
 -- Takes a permit, claims one that was handed over, or joins the line. Safe to repeat with the same id.
 --
 -- KEYS  as in shared/read.lua
--- ARGV  1-3 as in shared/hold.lua, then
---   4 id  5 ttl  6 limit  7 renew  8 holds  9 owner
---  10 wait       ms to stay in line; -1 = do not join
---  11 channel    where this process listens ('-' when it does not wait)
---  12 latest     ms of Redis' clock after which the caller has given up; 0 = none
---  13 arrived    µs of the first arrival, to return to the old place; 0 = now
---  14 maxWaiters bound of the line
---  15 stealAfter take over from a holder not heard of for so many ms; -1 = never
+-- ARGV
+--   1 id  2 ttl
+--   3 latest     ms of Redis' clock after which the caller has given up; 0 = none
+--   4 terms      'renew limit'  5 whose  'holds owner': as they stand in the record
+--   6 wait       ms to stay in line; -1 = do not join
+--   7 channel    where this process listens ('-' when it does not wait)
+--   8 arrived    µs of the first arrival, to return to the old place; 0 = now
+--   9 stealAfter take over from a holder not heard of for so many ms; -1 = never
 --
--- Returns { 'acquired', now, fence, ends, ttl, length of the line[, record of the robbed or ''[, '1' if this id held it already
+-- Returns { 'acquired', now, fence } (granted on the plain path: from now, as asked, with nobody in line)
+--       | { 'acquired', now, fence, ends, ttl, length of the line[, record of the robbed or ''[, '1' if this id held it already
 --           (then the hold is added, the lease renewed, and its TTL never shortened)]] }
 --       | { 'waiting', now, ticket, position, length of the line, ms to the next change }
 --       | { 'busy' … } (shared/answer.lua) | { 'late', now } | { 'wrongType', type }
@@ -19,14 +20,12 @@
 -- @include hold
 -- @include line
 -- @include answer
-local me = {
-  id = ARGV[4], ttl = tonumber(ARGV[5]), limit = tonumber(ARGV[6]), renew = tonumber(ARGV[7]),
-  holds = ARGV[8], owner = ARGV[9], channel = ARGV[11],
-}
-local wait, latest, stealAfter = tonumber(ARGV[10]), tonumber(ARGV[12]), tonumber(ARGV[15])
+local me = asked(ARGV[1], ARGV[2], ARGV[4], ARGV[5])
+me.channel = ARGV[7]
+local latest, wait, stealAfter = tonumber(ARGV[3]), tonumber(ARGV[6]), tonumber(ARGV[9])
 
 -- The caller gave up on this very call: granting now would give the lock to nobody.
-if gone[me.id .. ':' .. ARGV[12]] or (latest > 0 and nowMs > latest) then return { 'late', nowMs } end
+if gone[me.id .. ':' .. ARGV[3]] or (latest > 0 and nowMs > latest) then return { 'late', nowMs } end
 
 local queued = rcall('ZCARD', LINE)
 local function acquired(m, robbed, again)
@@ -67,11 +66,11 @@ if wait >= 0 then
   if ticket then
     describe(me, wait)
   else
-    if queued >= tonumber(ARGV[14]) then
+    if queued >= MAX_WAITERS then
       promote(nil) -- those at the head may be past their deadlines
-      if rcall('ZCARD', LINE) >= tonumber(ARGV[14]) then return report('busy', 'lineFull') end
+      if rcall('ZCARD', LINE) >= MAX_WAITERS then return report('busy', 'lineFull') end
     end
-    ticket = tonumber(ARGV[13])
+    ticket = tonumber(ARGV[8])
     if ticket == 0 then ticket = nowUs end
     join(me, ticket, wait)
     index(me.id, wait + me.ttl)

@@ -1,9 +1,9 @@
 -- Renews a lease; one that ran out is revived while nobody has entered in its place.
 --
 -- KEYS  as in shared/read.lua
--- ARGV  1-3 as in shared/hold.lua, then
---   4 id  5 ttl (0 = as before)  6 hold to add ('-' = none)  7 renewal interval to announce (-1 = as before)
---   8 fence of the lease (0 = unknown)
+-- ARGV
+--   1 id  2 ttl (0 = as before)  3 hold to add ('-' = none)  4 renewal interval to announce (-1 = as before)
+--   5 fence of the lease (0 = unknown)
 --
 -- Returns { 'alive', now, fence, ends, ttl, '1' if revived, K's TTL in ms if a stranger shortened it, else '' }
 --       | { 'lost', now, reason, at, fence of who has it, owner of who has it }
@@ -11,7 +11,7 @@
 -- @include read
 -- @include hold
 -- @include line
-local id, ttl, hold, token = ARGV[4], tonumber(ARGV[5]), ARGV[6], tonumber(ARGV[8])
+local id, ttl, hold, token = ARGV[1], tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[5])
 
 local before = longest(0)
 settle()
@@ -32,7 +32,7 @@ end
 
 claim(m)
 if ttl > 0 then m.ttl = ttl end
-if tonumber(ARGV[7]) >= 0 then m.renew = tonumber(ARGV[7]) end
+if tonumber(ARGV[4]) >= 0 then m.renew = tonumber(ARGV[4]) end
 addHold(m, hold)
 renew(m, m.ttl)
 index(id, m.ttl)

@@ -2,9 +2,9 @@
 -- and tells what was given to this process, in case the message was lost.
 --
 -- KEYS  as in shared/read.lua
--- ARGV  1-3 as in shared/hold.lua, then
---   4 channel of the asking process
---   5 id of one of its waiters, to learn whether Redis still knows them
+-- ARGV
+--   1 channel of the asking process
+--   2 id of one of its waiters, to learn whether Redis still knows them
 --
 -- Returns { 'look', now, ms to the next change, length of the line, '1' if that waiter is known, ids handed to this process… }
 --       | { 'wrongType', type }
@@ -12,7 +12,7 @@
 -- @include hold
 -- @include line
 -- @include answer
-local channel, witness = ARGV[4], ARGV[5]
+local channel, witness = ARGV[1], ARGV[2]
 
 settle()
 hear(channel)

@@ -1,8 +1,8 @@
 -- Gives a lease back and hands the lock to the first in line who answers. Safe to repeat.
 --
 -- KEYS  as in shared/read.lua
--- ARGV  1-3 as in shared/hold.lua, then
---   4 id  5 fence of the lease (0 = unknown)  6 hold to give back ('-' = all of them)
+-- ARGV
+--   1 id  2 fence of the lease (0 = unknown)  3 hold to give back ('-' = all of them)
 --
 -- Returns { 'released', now, '1' if the lease had run out, holds that are left }
 --       | { 'alreadyReleased', now }
@@ -12,7 +12,7 @@
 -- @include read
 -- @include hold
 -- @include line
-local id, token, hold = ARGV[4], tonumber(ARGV[5]), ARGV[6]
+local id, token, hold = ARGV[1], tonumber(ARGV[2]), ARGV[3]
 
 -- Read before the first write, so that a wrong type fails there.
 local queued = rcall('ZCARD', LINE)

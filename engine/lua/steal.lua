@@ -2,12 +2,13 @@
 -- of several contenders succeeds: the first changes what the others compare with. Passes the line by.
 --
 -- KEYS  as in shared/read.lua
--- ARGV  1-3 as in shared/hold.lua, then
---   4 id  5 ttl  6 limit  7 renew  8 holds  9 owner
---  10 latest  ms of Redis' clock after which the caller has given up; 0 = none
---  11 if      stale | noTtl | fencingToken | any
---  12 value   stale: ms without heartbeat (-1 = three missed announced renewals); fencingToken: the token; else 0
---  13 youngest  `any` does not rob a grant younger than so many ms
+-- ARGV
+--   1 id  2 ttl
+--   3 latest  ms of Redis' clock after which the caller has given up; 0 = none
+--   4 terms   'renew limit'  5 whose  'holds owner'
+--   6 if      stale | noTtl | fencingToken | any
+--   7 value   stale: ms without heartbeat (-1 = three missed announced renewals); fencingToken: the token; else 0
+--   8 youngest  `any` does not rob a grant younger than so many ms
 --
 -- Returns { 'stolen', now, fence, ends, ttl, record of the robbed, or 'foreign' } | { 'notStolen', … } (shared/answer.lua)
 --       | { 'late', now } | { 'wrongType', type }
@@ -15,13 +16,10 @@
 -- @include hold
 -- @include line
 -- @include answer
-local me = {
-  id = ARGV[4], ttl = tonumber(ARGV[5]), limit = tonumber(ARGV[6]), renew = tonumber(ARGV[7]),
-  holds = ARGV[8], owner = ARGV[9],
-}
-local latest, condition, argument, youngest = tonumber(ARGV[10]), ARGV[11], tonumber(ARGV[12]), tonumber(ARGV[13])
+local me = asked(ARGV[1], ARGV[2], ARGV[4], ARGV[5])
+local latest, condition, argument, youngest = tonumber(ARGV[3]), ARGV[6], tonumber(ARGV[7]), tonumber(ARGV[8])
 
-if gone[me.id .. ':' .. ARGV[10]] or (latest > 0 and nowMs > latest) then return { 'late', nowMs } end
+if gone[me.id .. ':' .. ARGV[3]] or (latest > 0 and nowMs > latest) then return { 'late', nowMs } end
 settle()
 
 local function stolen(m, robbed)

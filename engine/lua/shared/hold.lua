@@ -1,9 +1,6 @@
 -- Granting, renewing and ending leases.
 --
--- ARGV[1] retention  ms that the fencing counter outlives the last lease
--- ARGV[2] claim      ms that a waiter has to claim a lock that was handed to it
--- ARGV[3] counts     '1' where PUBLISH tells how many received (not on a cluster)
-local RETENTION, CLAIM, COUNTS = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3] == '1'
+-- RETENTION, CLAIM, COUNTS and MAX_WAITERS stand in the first line of each script as it is loaded: see scripts.ts.
 
 -- So many holders that lost the lock are remembered, to tell them who has it. Of older ones only the
 -- highest fencing token is kept (`floor`): above it, "not remembered" means "released in good order".
@@ -69,6 +66,13 @@ end
 -- The companions outlive the longest lease by the retention of the fencing token.
 local function keepCompanion()
   rcall('PEXPIRE', LOCK, longest(nowMs) - nowMs + RETENTION)
+end
+
+-- What a caller asks for: {id, ttl, renew, limit, holds, owner}. @param terms 'renew limit' @param whose 'holds owner'
+local function asked(id, ttl, terms, whose)
+  local renew, limit = string.match(terms, '^(%d+) (%d+)$')
+  local holds, owner = string.match(whose, '^(%S+) (.*)$')
+  return { id = id, ttl = tonumber(ttl), renew = tonumber(renew), limit = tonumber(limit), holds = holds, owner = owner }
 end
 
 -- Grants to `w` {id, ttl, limit, renew, holds, owner}. SET is the first write: out of memory and a

@@ -2,14 +2,14 @@
 -- reading the whole state nor for the functions that know about lines and losses. It does what grant() in hold.lua
 -- does. Whatever is out of the ordinary goes on behind this, with nothing written.
 do
-  local K, LOCK, id, ttl, rcall = KEYS[1], KEYS[2], ARGV[4], ARGV[5], redis.call
+  local K, LOCK, ttl, rcall = KEYS[1], KEYS[2], ARGV[2], redis.call
   local time = rcall('TIME')
-  local us = time[1] * 1000000 + time[2]
-  local ms = math.floor(us / 1000)
-  local latest = tonumber(ARGV[12])
+  -- As texts: formatting numbers is what costs here.
+  local us = time[1] .. string.sub('00000' .. time[2], -6)
+  local ms = string.sub(us, 1, -4)
 
   local fence, hasFloor = 0, false
-  local plain = latest == 0 or ms <= latest
+  local plain = ARGV[3] == '0' or tonumber(ms) <= tonumber(ARGV[3])
   local state = rcall('HGETALL', LOCK)
   for i = 1, #state, 2 do
     if state[i] == 'fence' then
@@ -21,22 +21,22 @@ do
     end
   end
 
-  if plain and rcall('ZCARD', KEYS[3]) == 0 and not redis.pcall('GET', K) then
-    local token, ends = math.max(fence + 1, us), ms + ttl
-    local record = string.format(
-      '%.0f %.0f %s %.0f %.0f %s %s 0 %s %s', ends, token, ttl, ms, ms, ARGV[7], ARGV[6], ARGV[8], ARGV[9]
-    )
-    rcall('SET', K, token, 'PXAT', ends)
+  local token = us
+  if fence >= tonumber(us) then token = string.format('%.0f', fence + 1) end
+  local ends = string.format('%.0f', ms + ttl)
+  -- NX: whatever is under K, of ours or not and of any type, is a matter for what follows.
+  if plain and rcall('ZCARD', KEYS[3]) == 0 and rcall('SET', K, token, 'NX', 'PXAT', ends) then
+    local record = ends .. ' ' .. token .. ' ' .. ttl .. ' ' .. ms .. ' ' .. ms .. ' ' .. ARGV[4] .. ' 0 ' .. ARGV[5]
     if hasFloor then
-      rcall('HSET', LOCK, 'fence', token, '@' .. id, record)
+      rcall('HSET', LOCK, 'fence', token, '@' .. ARGV[1], record)
     else
-      rcall('HSET', LOCK, 'fence', token, '@' .. id, record, 'floor', token - 1)
+      rcall('HSET', LOCK, 'fence', token, '@' .. ARGV[1], record, 'floor', token - 1)
     end
-    rcall('PEXPIRE', LOCK, ttl + ARGV[1])
+    rcall('PEXPIRE', LOCK, ttl + RETENTION)
     if KEYS[5] then
-      rcall('HSET', KEYS[5], id, K)
+      rcall('HSET', KEYS[5], ARGV[1], K)
       if rcall('PTTL', KEYS[5]) < tonumber(ttl) then rcall('PEXPIRE', KEYS[5], ttl) end
     end
-    return { 'acquired', ms, token, ends, tonumber(ttl), 0 }
+    return { 'acquired', ms, token }
   end
 end
