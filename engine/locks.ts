@@ -149,7 +149,7 @@ export class Locks {
    * The signal of `work` is aborted when the lock is lost.
    */
   using<T>(key: string, options: UsingOptions, work: (lock: Lock, signal: AbortSignal) => Promise<T>): Promise<UsingResult<T>> {
-    return using(this, key, options, work);
+    return using(options.ttlMs, (renewEveryMs) => this.acquire(key, { ...options, renewEveryMs }), work);
   }
 
   /** Ends the waits of this process (each rejects) and closes the connections, but not a client that was handed in. */

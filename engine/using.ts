@@ -1,5 +1,4 @@
 import type { Lock } from './lock';
-import type { Locks } from './locks';
 import type { AcquireOptions, AlreadyReleased, Busy, Lost, NotHeld, Released, TimedOut } from './types';
 
 export type UsingOptions = Omit<AcquireOptions, 'renewEveryMs' | 'hold'>;
@@ -14,15 +13,14 @@ export type UsingResult<T> =
   | Busy
   | TimedOut;
 
-/** See `Locks.using`. */
+/** See `Locks.using`. @param acquire told how often the lease will be renewed */
 export async function using<T>(
-  locks: Locks,
-  key: string,
-  options: UsingOptions,
+  ttlMs: number,
+  acquire: (renewEveryMs: number) => Promise<{ outcome: 'acquired'; lock: Lock } | Busy | TimedOut>,
   work: (lock: Lock, signal: AbortSignal) => Promise<T>,
 ): Promise<UsingResult<T>> {
-  const renewEveryMs = Math.max(1, Math.floor(options.ttlMs / 3));
-  const result = await locks.acquire(key, { ...options, renewEveryMs });
+  const renewEveryMs = Math.max(1, Math.floor(ttlMs / 3));
+  const result = await acquire(renewEveryMs);
   if (result.outcome !== 'acquired') return result;
   const { lock } = result;
   const renewal = keepRenewed(lock, renewEveryMs);
