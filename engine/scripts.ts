@@ -28,17 +28,31 @@ interface Script {
 /** The scripts with one configuration: one text each, one round trip each. */
 export class Scripts {
   private readonly loaded = new Map<ScriptName, Script>();
+  /** Scripts that the server of this connection got the text of. */
+  private readonly known = new Set<ScriptName>();
   private readonly head: string;
 
   constructor({ retentionMs, claimMs, publishCounts, maxWaiters }: ScriptConfig) {
     this.head = `local RETENTION, CLAIM, COUNTS, MAX_WAITERS = ${retentionMs}, ${claimMs}, ${publishCounts}, ${maxWaiters}\n`;
   }
 
-  /** A server that does not know the script yet (first use, restart, failover, SCRIPT FLUSH) gets its text. */
+  /** After a reconnect it may be another server. */
+  forget(): void {
+    this.known.clear();
+  }
+
+  /**
+   * One round trip: the text at the first use of a connection, its hash from then on. A server that has lost it meanwhile
+   * (SCRIPT FLUSH, another node of a cluster), or a user who may not run EVALSHA, gets the text again.
+   */
   run(client: Client, name: ScriptName, keys: string[], args: Array<string | number>): Promise<Reply> {
     const { sha, source } = this.loaded.get(name) ?? this.load(name);
+    if (!this.known.has(name)) {
+      this.known.add(name);
+      return client.eval(source, keys.length, ...keys, ...args) as Promise<Reply>;
+    }
     return (client.evalsha(sha, keys.length, ...keys, ...args) as Promise<Reply>).catch((error: unknown) =>
-      /NOSCRIPT/.test(String(error))
+      /NOSCRIPT|NOPERM.*evalsha/.test(String(error))
         ? (client.eval(source, keys.length, ...keys, ...args) as Promise<Reply>)
         : Promise.reject(error),
     );

@@ -70,7 +70,10 @@ export class Transitions {
     options: TransitionOptions,
   ) {
     const { client, make, makeSubscriber } = clientFrom(source, options.commandTimeoutMs);
-    this.connection = new Connection(client, make, options.commandTimeoutMs, () => this.clock.forget());
+    this.connection = new Connection(client, make, options.commandTimeoutMs, () => {
+      this.clock.forget();
+      this.scripts.forget();
+    });
     this.makeSubscriber = makeSubscriber;
     this.scripts = new Scripts({
       retentionMs: options.fencingRetentionMs,

@@ -14,8 +14,12 @@ const { onBye, superviseProcesses } = require('../../scripts/lib/processes');
 const { withProgress } = require('../../scripts/lib/progress');
 const { startRedis } = require('../../scripts/lib/redis');
 
-// Lets Code nodes of the test workflows read and write real files, and stops nothing else.
-const SERVER_ENV = { NODE_FUNCTION_ALLOW_BUILTIN: 'fs,path' };
+// Lets Code nodes of the test workflows read and write real files, and use the engine.
+const serverEnv = (userFolder) => ({
+  NODE_FUNCTION_ALLOW_BUILTIN: 'fs,path',
+  NODE_FUNCTION_ALLOW_EXTERNAL: 'n8n-nodes-redis-lock',
+  NODE_PATH: path.join(userFolder, '.n8n', 'nodes', 'node_modules'),
+});
 
 module.exports = async function globalSetup() {
   // A packed package to try in place of this tree's own build.
@@ -31,7 +35,7 @@ module.exports = async function globalSetup() {
   const tarball = given ?? (await packPackage(folder)).tarball;
   const [redis, server] = await withProgress(`Starting Redis and n8n ${install.version}`, async () => {
     await installForN8n(userFolder, tarball, install.nodeHome);
-    return await Promise.all([startRedis(), startN8n({ install, userFolder, env: SERVER_ENV })]);
+    return await Promise.all([startRedis(), startN8n({ install, userFolder, env: serverEnv(userFolder) })]);
   });
   const { cookie } = await signIn(server.url);
 
@@ -40,7 +44,7 @@ module.exports = async function globalSetup() {
     install,
     tarball,
     folder,
-    serverEnv: SERVER_ENV,
+    serverEnv: serverEnv(userFolder),
     n8n: { url: server.url, cookie },
     redis: { host: redis.host, port: redis.port },
   });

@@ -111,7 +111,7 @@ describe.each(engineVersions)('the Redis credential on n8n-core %s', (version) =
     await Promise.all(waiters.map(async (waiter) => await waiter.finished));
   });
 
-  it.each(['evalsha', 'hset', 'set', 'time'])('of a user who may not run %s is told so', async (command) => {
+  it.each(['eval', 'hset', 'set', 'time'])('of a user who may not run %s is told so', async (command) => {
     const user = `no-${command}`;
     await bed.redis.acl('SETUSER', user, 'on', '>secret-of-user', '~*', '&*', '+@all', `-${command}`);
     const key = bed.key();
