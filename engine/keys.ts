@@ -35,16 +35,20 @@ export function lockKeys(key: string, prefix = ''): LockKeys {
   if (typeof key !== 'string' || key === '') throw new LockOptionError('key', 'must be a text that is not empty');
   // At most three bytes for each unit of a text: most keys need no counting.
   if (key.length * 3 > LONGEST_KEY && Buffer.byteLength(key) > LONGEST_KEY) throw new LockOptionError('key', `must not be longer than ${LONGEST_KEY} bytes`);
-  if (/^(rl:|\{.*\}:rl:)/s.test(key)) {
+  if (key.includes('rl:') && /^(rl:|\{.*\}:rl:)/s.test(key)) {
     throw new LockOptionError('key', 'is a name that Redis Lock uses itself ("rl:…", "{…}:rl:…"); choose another');
   }
   const full = prefix + key;
+  if (!full.includes('}')) {
+    const base = `{${full}}:rl:`;
+    return { key, full, all: [key, `${base}lock`, `${base}line`, `${base}wait`], probe: `${base}probe` };
+  }
   const name = companion(full, prefix, key);
   return { key, full, all: [key, name('lock'), name('line'), name('wait')], probe: name('probe') };
 }
 
+/** Companions of a key with a hash tag. */
 function companion(full: string, prefix: string, key: string): (part: string) => string {
-  if (!full.includes('}')) return (part) => `{${full}}:rl:${part}`;
   const tag = hashTag(full);
   if (tag === undefined) {
     throw new LockOptionError('key', 'has a "}" without a valid hash tag "{…}" before it; leave the "}" out, or write a tag');

@@ -64,6 +64,7 @@ export class Transitions {
   readonly makeSubscriber: () => Client;
   private readonly clock = new RedisClock();
   private readonly scripts: Scripts;
+  private probing: Promise<void> | undefined;
 
   constructor(
     source: Source,
@@ -218,7 +219,17 @@ export class Transitions {
       await this.connection.run((client) => this.scripts.run(client, 'intend', [index], [lockId, keys.full, ttlMs + waitMs]), left());
     }
     for (;;) {
-      if (!this.clock.known) await this.probe(keys, left());
+      if (!this.clock.known) {
+        // One for all who come at once. One that failed may have failed for its own key: then each asks for itself.
+        if (this.probing) {
+          await this.probing;
+          if (!this.clock.known) await this.probe(keys, left());
+        } else {
+          const probe = this.probe(keys, left());
+          this.probing = probe.catch(() => {}).finally(() => (this.probing = undefined));
+          await probe;
+        }
+      }
       const call = { since: this.now(), latest: this.clock.in(left()) };
       const reply = await this.script(name, keys, args(call.latest), index, left()).catch((error: unknown) => {
         // Unknown whether it was granted; it may even be granted yet.

@@ -39,7 +39,8 @@ export function hold(value: string | undefined): string {
 }
 
 /** The record is opaque to the scripts; JSON has no raw line break, on which they rely. */
-export function ownerRecord(owner: Owner = {}): string {
+export function ownerRecord(owner: Owner | undefined): string {
+  if (owner === undefined) return '{}';
   const record = JSON.stringify(owner);
   if (Buffer.byteLength(record) > LONGEST_OWNER) throw new LockOptionError('owner', `must not be larger than ${LONGEST_OWNER} bytes as JSON`);
   return record;
