@@ -79,7 +79,7 @@ end
 
 local mine, blocked
 if queued > 0 or living() < me.limit then
-  mine, blocked = promote(wait >= 0 and me.id or nil)
+  mine, blocked = promote(me.id)
   if mine then return acquired(mine) end
 end
 
