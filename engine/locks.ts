@@ -1,4 +1,5 @@
 import type Redis from 'ioredis';
+import type { Cluster } from 'ioredis';
 import type { Source } from './connection';
 import { LockOptionError, RedisLockError } from './errors';
 import { executionKey, isInternal, newLockId } from './keys';
@@ -91,20 +92,31 @@ export class Locks {
    * @throws RedisLockError
    */
   async *list(options: { match: string }): AsyncGenerator<Status> {
-    const { prefix, connection } = this.transitions;
     const seen = new Set<string>();
-    let cursor = '0';
-    do {
-      const from = cursor;
-      const [next, names] = await connection.run((client) => (client as Redis).scan(from, 'MATCH', prefix + options.match, 'COUNT', 250));
-      cursor = next;
+    for await (const names of this.scan(options.match)) {
       // SCAN may name a key twice.
-      const keys = names.filter((name) => !isInternal(name) && !seen.has(name)).map((name) => name.slice(prefix.length));
+      const keys = names.filter((name) => !isInternal(name) && !seen.has(name));
       names.forEach((name) => seen.add(name));
-      for (const state of await Promise.all(keys.map((key) => this.status(key).catch(skipWhatIsNoLock)))) {
+      const states = keys.map((name) => this.status(name.slice(this.transitions.prefix.length)).catch(skipWhatIsNoLock));
+      for (const state of await Promise.all(states)) {
         if (state && state.state !== 'free') yield state;
       }
-    } while (cursor !== '0');
+    }
+  }
+
+  /** The keys of a pattern, by their full names; on a cluster each master knows its own. */
+  private async *scan(match: string): AsyncGenerator<string[]> {
+    const { prefix, connection } = this.transitions;
+    const nodes = await connection.run(async (client) => (client.isCluster ? (client as Cluster).nodes('master') : [client as Redis]));
+    for (const node of nodes) {
+      let cursor = '0';
+      do {
+        const from = cursor;
+        const scanned = await connection.run((client) => (client.isCluster ? node : (client as Redis)).scan(from, 'MATCH', prefix + match, 'COUNT', 250));
+        yield scanned[1];
+        cursor = scanned[0];
+      } while (cursor !== '0');
+    }
   }
 
   /** The entries of an execution's index. Some may have ended since: each has to be asked. @throws RedisLockError */
@@ -162,7 +174,7 @@ export class Locks {
     const keys = this.transitions.keys(key);
     const ask = check.ask(options);
     const lockId = options.lockId === undefined ? newLockId() : check.lockId(options.lockId);
-    return { ...ask, keys, lockId, index: executionKey(ask.owner) };
+    return Object.assign(ask, { keys, lockId, index: executionKey(ask.owner) });
   }
 
   private lock({ keys, lockId, index }: Caller, hold: string | undefined, grant: Lock['grant'], asked: number): Lock {

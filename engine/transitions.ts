@@ -63,6 +63,7 @@ export class Transitions {
   readonly connection: Connection;
   readonly makeSubscriber: () => Client;
   private readonly clock = new RedisClock();
+  private newest: LockKeys | undefined;
   private readonly scripts: Scripts;
   private probing: Promise<void> | undefined;
 
@@ -90,7 +91,9 @@ export class Transitions {
   }
 
   keys(key: string): LockKeys {
-    return lockKeys(key, this.prefix);
+    // A thousand who wait for one key share its names.
+    if (this.newest?.key !== key) this.newest = lockKeys(key, this.prefix);
+    return this.newest;
   }
 
   /** A lock by the name that messages and the index have for it. */

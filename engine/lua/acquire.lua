@@ -79,7 +79,7 @@ end
 
 local mine, blocked
 if queued > 0 or living() < me.limit then
-  mine, blocked = promote(me.id)
+  mine, blocked = promote(me)
   if mine then return acquired(mine) end
 end
 

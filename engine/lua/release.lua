@@ -41,7 +41,7 @@ if m then
   return { 'released', nowMs, ranOut, 0 }
 end
 
-if queued > 0 then promote(nil) end
+if queued > 0 or returned then promote(nil) end
 local why = fate(id, token)
 if why and (token > 0 or why[1] ~= 'stateLost') then return { 'notHeld', nowMs, unpack(why) } end
 -- Every holder that lost it is remembered above `floor`; so this one gave it back itself.

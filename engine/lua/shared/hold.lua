@@ -41,6 +41,15 @@ local function lose(m, reason, byFence, byOwner)
   rcall('HSET', LOCK, 'lost', lost, 'floor', floor)
 end
 
+-- The holder who entered last.
+local function newest()
+  local by
+  for _, m in ipairs(members) do
+    if m.ends > nowMs and m.ticket == 0 and (not by or m.fence > by.fence) then by = m end
+  end
+  return by
+end
+
 -- Why the lease of `id` with the fencing token `token` (0 = unknown) is not there: { reason, at, token and record
 -- of who has it }. Nil when it was given back in good order, or never was.
 local function fate(id, token)
@@ -56,10 +65,7 @@ local function fate(id, token)
   else
     return nil
   end
-  local by
-  for _, m in ipairs(members) do
-    if m.ends > nowMs and m.ticket == 0 and (not by or m.fence > by.fence) then by = m end
-  end
+  local by = newest()
   return { reason, nowMs, by and by.fence or 0, by and by.owner or '' }
 end
 

@@ -74,6 +74,14 @@ local function settle()
       lose(m, reason)
     end
   end
+  -- Somebody with a larger limit entered meanwhile: to revive this one would be one holder more than it asked for.
+  for i = #members, 1, -1 do
+    local m = members[i]
+    if m.ends <= nowMs and living() >= m.limit then
+      local by = newest()
+      lose(m, 'expired', by and int(by.fence), by and by.owner)
+    end
+  end
   for channel, till in pairs(silent) do
     if till <= nowMs then
       silent[channel] = nil
@@ -115,16 +123,18 @@ local function tell(channel, message)
   return true
 end
 
--- Serves the line while there is room. The caller's own place (`selfId`, may be nil) is granted in full;
+-- Serves the line while there is room. The caller (`me`, may be nil) is granted in full when its own place is reached;
 -- others get the lock for CLAIM ms, until their process claims it. Returns the caller's lease or nil, and whether
 -- somebody in line waits for room (so that a newcomer must not take what there is).
-local function promote(selfId)
+local function promote(me)
   if foreign then return nil, false end
+  local selfId = me and me.id
   local mine, handedTo
+  local blocked = false
   local passed = 0
   while true do
     local batch = rcall('ZRANGE', LINE, passed, passed + BATCH - 1, 'WITHSCORES')
-    if #batch == 0 then return mine, false end
+    if #batch == 0 then return mine, blocked end
     local ids = {}
     for i = 1, #batch, 2 do ids[#ids + 1] = batch[i] end
     local texts = rcall('HMGET', WAIT, unpack(ids))
@@ -132,7 +142,8 @@ local function promote(selfId)
       local w = texts[i] and waiter(id, texts[i])
       if not w or (w.deadline < nowMs and id ~= selfId) then
         outOfLine(id)
-      elseif living() >= w.limit then
+      elseif blocked or living() >= w.limit then
+        blocked = true
         -- Strict order: nobody behind passes. The next process is told of a hand-over to another one,
         -- so that it can look when that is not claimed.
         if not handedTo then return mine, true end
@@ -144,7 +155,7 @@ local function promote(selfId)
         if passed >= BATCH then return mine, true end
       elseif id == selfId then
         outOfLine(id)
-        mine = grant(w, w.ttl, 0)
+        mine = grant(me, me.ttl, 0)
       elseif not silent[w.channel] and tell(w.channel, 'grant ' .. id .. ' ' .. K) then
         rcall('ZREM', LINE, id)
         grant(w, CLAIM, tonumber(batch[i * 2]))

@@ -1,0 +1,315 @@
+/**
+ * The reference: what a lock is, without Redis, without time and without processes. One instance is one lock key.
+ * Tokens are numbered 1, 2, 3 … in the order of the grants; places in line by arrival.
+ */
+
+/** Who is told of a grant: a process that listens and claims, one that is frozen (it hears, and does nothing), one that is dead. */
+export type Channel = 'a' | 'b' | 'c' | 'frozen' | 'dead';
+export const isLive = (channel: Channel) => channel !== 'frozen' && channel !== 'dead';
+
+export interface Ask {
+  id: string;
+  channel: Channel;
+  limit: number;
+  ttl: number;
+  holds: string[];
+}
+
+export interface Waiter extends Ask {
+  arrival: number;
+  overdue: boolean;
+}
+
+export interface Member extends Waiter {
+  token: number;
+  /** 0 while the lease lives; of two that ran out the larger number ran out earlier. */
+  ranOut: number;
+  /** 0 = heard of just now; of two the larger number was heard of earlier. */
+  aged: number;
+  /** Granted more than a few seconds ago. */
+  old: boolean;
+  /** Handed over and not claimed yet. */
+  given: boolean;
+  reason?: 'stolen';
+}
+
+export type Answer = Record<string, unknown> & { outcome: string };
+export type StealIf = 'stale' | 'silent' | 'noTtl' | 'any' | { fencingToken: number };
+
+const REMEMBERED = 16;
+
+export class Model {
+  value: undefined | { ours: number } | { foreign: number };
+  keyTtl: 'none' | 'leases' | 'short' | 'long' = 'none';
+  fence: number | undefined;
+  /** Of tokens below this one nothing is remembered. */
+  floor: number | undefined;
+  tokens = 0;
+  members: Member[] = [];
+  line: Waiter[] = [];
+  lost: Array<{ id: string; token: number; reason: string; by: number }> = [];
+  silent = new Set<Channel>();
+  index = new Map<string, Set<string>>();
+  private returned = false;
+
+  get foreign(): boolean {
+    return this.value !== undefined && 'foreign' in this.value;
+  }
+
+  get living(): Member[] {
+    return this.members.filter((m) => !m.ranOut).sort((a, b) => b.token - a.token);
+  }
+
+  member = (id: string) => this.members.find((m) => m.id === id);
+
+  /** @param robbed the token that Redis chose, where several holders were heard of in the same millisecond */
+  acquire(me: Ask, wait: 'no' | 'line', arrival: number, stealAfter = false, robbed?: unknown): Answer {
+    this.settle();
+    if (wait === 'line') this.silent.delete(me.channel);
+    const held = this.member(me.id);
+    if (held) {
+      me.holds.forEach((hold) => held.holds.includes(hold) || held.holds.push(hold));
+      this.renew(held, Math.max(held.ttl, me.ttl));
+      return this.acquired(held, { again: true });
+    }
+    const room = () => !this.foreign && this.living.length < me.limit;
+    if (this.line.length === 0 && room()) return this.acquired(this.grant(me));
+    if (stealAfter && !this.foreign && this.living.length >= me.limit) {
+      const victim = this.stalest((m) => m.aged > 0, robbed);
+      if (victim) return this.acquired(this.takeOver(victim, me), { robbed: victim.token });
+    }
+    if (wait === 'line') {
+      const place = this.line.find(({ id }) => id === me.id);
+      if (place) Object.assign(place, me, { overdue: false });
+      else {
+        this.join({ ...me, arrival, overdue: false });
+        this.indexOf(me.id).add(me.id);
+      }
+    }
+    const { mine, blocked } = this.promote({ self: me });
+    if (mine) return this.acquired(mine);
+    if (wait === 'line') return { outcome: 'waiting' };
+    if (!blocked && room()) return this.acquired(this.grant(me));
+    return { outcome: 'busy', reason: this.foreign ? 'foreign' : 'held', ...this.inTheWay() };
+  }
+
+  heartbeat(id: string, token: number, hold: string[], ttl: number): Answer {
+    const lived = this.living.some((m) => !m.given);
+    this.settle();
+    const m = this.member(id);
+    if (!m) {
+      this.promote();
+      const { reason, by } = this.fate(id, token) ?? { reason: 'notHeld', by: 0 };
+      return { outcome: 'lost', reason, by };
+    }
+    const revived = m.ranOut > 0;
+    const shortened = this.value !== undefined && this.keyTtl === 'short' && lived;
+    hold.forEach((name) => m.holds.includes(name) || m.holds.push(name));
+    this.renew(m, ttl || m.ttl);
+    this.indexOf(id).add(id);
+    return { outcome: 'alive', token: m.token, ttl: m.ttl, revived, shortened };
+  }
+
+  release(id: string, token: number, hold: string[]): Answer {
+    this.settle();
+    const m = this.member(id);
+    if (!m) {
+      this.promote();
+      const why = this.fate(id, token);
+      return why ? { outcome: 'notHeld', reason: why.reason, by: why.by } : { outcome: 'alreadyReleased' };
+    }
+    const left = hold.length ? m.holds.filter((name) => !hold.includes(name)) : [];
+    if (left.length) {
+      m.holds = left;
+      if (this.value) this.keyTtl = 'leases';
+      return { outcome: 'released', expiredBefore: false, holdsLeft: left.length };
+    }
+    this.indexOf(id).delete(id);
+    this.giveBack(m);
+    return { outcome: 'released', expiredBefore: m.ranOut > 0, holdsLeft: 0 };
+  }
+
+  leave(id: string, mode: 'take' | 'back' | 'unclaimed'): Answer {
+    const inLine = this.line.length > 0;
+    this.settle();
+    const m = this.member(id);
+    if (m && mode === 'take') {
+      this.renew(m, m.ttl);
+      return { outcome: 'yours', token: m.token };
+    }
+    const keeps = m && !m.given && mode === 'unclaimed';
+    this.line = this.line.filter((w) => w.id !== id);
+    if (!keeps) this.indexOf(id).delete(id);
+    if (m && !keeps) this.giveBack(m);
+    else if (inLine || this.returned) this.promote();
+    return { outcome: 'left', queue: this.line.length };
+  }
+
+  look(channel: Channel, witness: string): Answer {
+    this.settle();
+    this.silent.delete(channel);
+    this.promote({ asking: channel });
+    const known = this.member(witness) !== undefined || this.line.some(({ id }) => id === witness);
+    const granted = this.members.filter((m) => m.given && m.channel === channel).map(({ id }) => id);
+    return { outcome: 'look', known, granted: granted.sort() };
+  }
+
+  steal(me: Ask, condition: StealIf, robbed?: unknown): Answer {
+    this.settle();
+    if (this.foreign) {
+      const takes = condition === 'any' || (condition === 'noTtl' && this.keyTtl === 'none');
+      if (takes) return { ...this.acquired(this.grant(me)), outcome: 'stolen', robbed: 'foreign' };
+      return { outcome: 'notStolen', reason: condition === 'noTtl' ? 'hasTtl' : 'foreign', ...this.inTheWay() };
+    }
+    const matches = (m: Member) => {
+      if (typeof condition === 'object') return m.token === condition.fencingToken;
+      return condition === 'any' ? m.old : condition !== 'noTtl' && m.aged > 0;
+    };
+    const victim = this.stalest(matches, robbed);
+    if (victim) return { ...this.acquired(this.takeOver(victim, me)), outcome: 'stolen', robbed: victim.token };
+    const reasons = { stale: 'notStale', silent: 'notStale', noTtl: 'notForeign', any: 'tooYoung' };
+    const reason = typeof condition === 'object' ? 'otherHolder' : reasons[condition];
+    return { outcome: 'notStolen', reason: this.living.length === 0 ? 'free' : reason, ...this.inTheWay() };
+  }
+
+  /** Redis lost everything. */
+  flush(): void {
+    Object.assign(this, { value: undefined, keyTtl: 'none', fence: undefined, floor: undefined });
+    Object.assign(this, { members: [], line: [], lost: [], silent: new Set(), index: new Map() });
+  }
+
+  /** The time of a lease is over. */
+  expire(m: Member, order: number): void {
+    m.ranOut = order;
+    if (this.keyTtl === 'short' || (this.keyTtl === 'leases' && this.living.length === 0)) this.setKey(undefined);
+  }
+
+  setKey(value: Model['value'], keyTtl: Model['keyTtl'] = this.keyTtl): void {
+    this.value = value;
+    this.keyTtl = value ? keyTtl : 'none';
+  }
+
+  /** What stands in the way, as the answers of the API name it. */
+  inTheWay(): { queue: number; holders: unknown } {
+    return { queue: this.line.length, holders: this.foreign ? 'foreign' : this.living.map(({ token }) => token) };
+  }
+
+  private acquired(m: Member, more: object = {}): Answer {
+    this.indexOf(m.id).add(m.id);
+    return { outcome: 'acquired', token: m.token, ...more };
+  }
+
+  /** Ids begin with the name of their process, which stands for an execution here. */
+  private indexOf(id: string): Set<string> {
+    const process = String(id.split('-')[0]);
+    const known = this.index.get(process) ?? new Set<string>();
+    this.index.set(process, known);
+    return known;
+  }
+
+  /** Leases end by their time, by a deleted key (living ones), and by a key of another kind (all). */
+  private settle(): void {
+    this.returned = false;
+    for (const m of [...this.members].reverse()) {
+      const revoked = this.foreign ? 'keyOverwritten' : !this.value && !m.ranOut ? 'keyDeleted' : undefined;
+      if (m.given && (revoked || m.ranOut)) {
+        this.remove(m);
+        this.join(m);
+        if (!revoked) this.silent.add(m.channel);
+        this.returned = true;
+      } else if (revoked) this.lose(m, revoked, 0);
+    }
+    // Somebody with a larger limit has entered: the room that this one asked for is taken.
+    for (const m of this.members.filter(({ ranOut, limit }) => ranOut && this.living.length >= limit)) {
+      this.lose(m, 'expired', this.living.find(({ given }) => !given)?.token ?? 0);
+    }
+  }
+
+  /** First come, first served; nobody passes one who needs more room; who does not answer keeps its place. */
+  private promote({ self, asking }: { self?: Ask; asking?: Channel } = {}): { mine?: Member; blocked: boolean } {
+    let mine: Member | undefined;
+    let handedTo: Channel | undefined;
+    let blocked = false;
+    if (this.foreign) return { blocked };
+    for (const w of [...this.line]) {
+      if (w.overdue && w.id !== self?.id) this.line = this.line.filter((other) => other !== w);
+      else if (blocked || this.living.length >= w.limit) {
+        blocked = true;
+        // Of a hand-over the next process is told too; the search for it goes on no further.
+        if (w.channel !== handedTo) break;
+      } else if (w.id === self?.id) mine = this.grant(self);
+      else if (!this.silent.has(w.channel) && (w.channel === asking || w.channel !== 'dead')) {
+        this.grant(w, true);
+        handedTo = w.channel;
+      }
+    }
+    return { mine, blocked };
+  }
+
+  private grant(w: Ask, given = false): Member {
+    const token = ++this.tokens;
+    const arrival = 'arrival' in w ? (w as Waiter).arrival : 0;
+    this.line = this.line.filter(({ id }) => id !== w.id);
+    while (this.members.length >= w.limit) {
+      const oldest = [...this.members].sort((a, b) => b.ranOut - a.ranOut)[0];
+      if (!oldest?.ranOut) break;
+      this.lose(oldest, oldest.reason ?? 'expired', token);
+    }
+    this.setKey({ ours: 0 }, 'leases');
+    this.fence = token;
+    this.floor ??= token;
+    const m: Member = { ...w, arrival, overdue: false, holds: [...w.holds], token, ranOut: 0, aged: 0, old: false, given };
+    this.members.push(m);
+    return m;
+  }
+
+  private stalest(matches: (m: Member) => boolean, robbed: unknown): Member | undefined {
+    const candidates = this.living.filter((m) => !m.given && matches(m)).sort((a, b) => b.aged - a.aged);
+    return candidates.find((m) => m.aged === candidates[0]?.aged && m.token === robbed) ?? candidates[0];
+  }
+
+  private takeOver(victim: Member, me: Ask): Member {
+    victim.ranOut = Infinity;
+    victim.reason = 'stolen';
+    const m = this.grant(me);
+    if (this.members.includes(victim)) this.lose(victim, 'stolen', m.token);
+    return m;
+  }
+
+  private renew(m: Member, ttl: number): void {
+    Object.assign(m, { ranOut: 0, aged: 0, given: false, ttl });
+    this.setKey(this.value ?? { ours: 0 }, 'leases');
+  }
+
+  private giveBack(m: Member): void {
+    const before = this.tokens;
+    this.remove(m);
+    this.promote();
+    if (this.foreign || this.tokens > before) return;
+    this.setKey(this.living.length ? this.value : undefined, 'leases');
+  }
+
+  private join(w: Waiter): void {
+    const { id, channel, limit, ttl, holds, arrival, overdue } = w;
+    this.line = [...this.line, { id, channel, limit, ttl, holds, arrival, overdue }].sort((a, b) => a.arrival - b.arrival);
+  }
+
+  private remove(m: Member): void {
+    this.members = this.members.filter((other) => other !== m);
+  }
+
+  private lose(m: Member, reason: string, by: number): void {
+    this.remove(m);
+    this.lost.push({ id: m.id, token: m.token, reason, by });
+    if (this.lost.length > REMEMBERED) this.floor = Math.max(this.floor ?? 0, this.lost.shift()!.token + 1);
+  }
+
+  /** Why a lease is not there; undefined when it was given back in good order. */
+  private fate(id: string, token: number): { reason: string; by: number } | undefined {
+    const known = this.lost.find((entry) => entry.id === id && entry.token === token);
+    if (known) return known;
+    const by = this.living.find((m) => !m.given)?.token ?? 0;
+    if (this.fence === undefined) return { reason: 'stateLost', by };
+    return token < (this.floor ?? 0) ? { reason: 'unknown', by } : undefined;
+  }
+}

@@ -1,0 +1,297 @@
+import assert from 'node:assert/strict';
+import { setTimeout as delay } from 'node:timers/promises';
+import Redis from 'ioredis';
+import { createLocks, type AcquireOptions, type Lock, type Locks, type Owner } from '../../../engine';
+import { Transitions, type Caller } from '../../../engine/transitions';
+import { ask as check } from '../../../engine/validate';
+import { executionKey } from '../../../engine/keys';
+import { startRedis, type RedisServer } from '../../../scripts/lib/redis';
+import { until } from '../../engine/support/until';
+import { Eyes } from './eyes';
+import { isLive, type Answer, type Ask, type Channel, type Model } from './model';
+
+/** An ioredis client that knows whether an answer is awaited, so that a test can wait for the end of what goes on by itself. */
+class Watched extends Redis {
+  sent = 0;
+  open = 0;
+
+  override sendCommand(...args: Parameters<Redis['sendCommand']>): unknown {
+    this.sent += 1;
+    this.open += 1;
+    const answer = super.sendCommand(...args) as Promise<unknown>;
+    const done = () => void (this.open -= 1);
+    answer.then(done, done);
+    return answer;
+  }
+}
+
+const LIVE = ['a', 'b', 'c'] as const;
+export const TTL = 60_000;
+export const RENEW = 1000;
+const WAIT = 60_000;
+
+/** A call that waits in line, and how it ended. */
+export interface Parked {
+  id: string;
+  client: Locks;
+  ask: Ask;
+  arrival: number;
+  result: Promise<Answer>;
+  ended: boolean;
+  abort: AbortController;
+}
+
+export interface Handle {
+  lock: Lock;
+  id: string;
+  limit: number;
+  hold: string[];
+}
+
+/**
+ * Several processes on one real Redis (three of our own that listen, one that is frozen, one that is dead), driven step by
+ * step along a model of them. After each step what Redis holds must be what the model holds.
+ */
+export class World {
+  key = '';
+  handles: Handle[] = [];
+  parked: Parked[] = [];
+  /** Waiters of the frozen and the dead process: ticket by id. */
+  readonly ghosts = new Map<string, { channel: Channel; ask: Ask; ticket: number; arrival: number }>();
+  /** Real tokens in the order of the grants: the model's token n is the n-th. */
+  private tokens: number[] = [];
+  private names = 0;
+  private runs = 0;
+  private readonly channels = new Map<Channel, string>();
+
+  private constructor(
+    private server: RedisServer,
+    /** The operator, the hand-built chain. */
+    readonly redis: Redis,
+    readonly eyes: Eyes,
+    private readonly clients: Record<string, { redis: Watched; locks: Locks }>,
+    /** The frozen process listens, and does nothing. */
+    private readonly frozen: Redis,
+    private readonly ghost: Transitions,
+  ) {}
+
+  static async start(): Promise<World> {
+    const server = await startRedis();
+    const quick = { retryStrategy: () => 20 };
+    const redis = new Redis(server.url, quick);
+    const make = () => {
+      const client = new Watched(server.url, quick);
+      return { redis: client, locks: createLocks({ redis: client }, { fencingRetentionMs: 60_000 }) };
+    };
+    const options = { commandTimeoutMs: 5000, fencingRetentionMs: 60_000, maxWaiters: 10_000 };
+    const ghost = new Transitions({ redis: new Redis(server.url, quick) }, options);
+    const world = new World(server, redis, new Eyes(redis), { a: make(), b: make(), c: make() }, new Redis(server.url, quick), ghost);
+    for (const client of [redis, world.frozen, ghost.connection.client]) client.on('error', () => {});
+    await world.frozen.subscribe('rl:wake:frozen');
+    world.channels.set('frozen', 'rl:wake:frozen').set('dead', 'rl:wake:dead');
+    for (const name of LIVE) await world.learnChannel(name);
+    return world;
+  }
+
+  /** A new lock, with nobody there. */
+  async begin(): Promise<void> {
+    await this.redis.flushall();
+    this.key = `lock:${++this.runs}`;
+    this.handles = [];
+    this.parked = [];
+    this.ghosts.clear();
+    this.tokens = [];
+    this.names = 0;
+  }
+
+  /** Whoever still waits goes away. */
+  async end(): Promise<void> {
+    for (const { abort } of this.parked) abort.abort();
+    await Promise.all(this.parked.map(({ result }) => result));
+  }
+
+  async stop(): Promise<void> {
+    for (const { locks, redis } of Object.values(this.clients)) {
+      await locks.close();
+      redis.disconnect();
+    }
+    for (const client of [this.redis, this.frozen, this.ghost.connection.client]) client.disconnect();
+    await this.server.stop();
+  }
+
+  /** Redis ends and comes back with nothing; every connection comes back by itself, and whoever waits asks again. */
+  async restart(): Promise<void> {
+    const { port } = this.server;
+    await this.server.kill();
+    this.server = await startRedis({ port });
+    const channels = [...this.channels.values()].filter((name) => name !== this.channelOf('dead'));
+    await until(async () => {
+      const counts = (await this.redis.pubsub('NUMSUB', ...channels)) as unknown[];
+      return counts.filter((count) => Number(count) === 1).length === channels.length;
+    });
+    await until(() => Object.values(this.clients).every(({ redis }) => redis.status === 'ready'));
+  }
+
+  locks = (name: string) => this.clients[name]!.locks;
+  newId = (channel: Channel) => `${channel}-${++this.names}`;
+  place = () => ++this.names;
+  token = (n: number) => this.tokens[n - 1] ?? 0;
+  /** The number of a token; a token that was not seen before is the next, if it is larger than all before. */
+  number = (token: number) => {
+    if (token === 0) return 0;
+    const known = this.tokens.indexOf(token);
+    if (known >= 0) return known + 1;
+    assert.ok(token > (this.tokens.at(-1) ?? 0), `fencing token ${token} is not larger than ${this.tokens.at(-1)}`);
+    return this.tokens.push(token);
+  };
+
+  /** An id begins with the name of the process that made it; each process is one execution. */
+  owner = (id: string): Owner => ({ instanceId: 'i', executionId: String(id.split('-')[0]) });
+
+  options({ id, limit, ttl, holds: [hold] }: Ask): AcquireOptions {
+    return { ttlMs: ttl, limit, lockId: id, owner: this.owner(id), renewEveryMs: RENEW, ...(hold && { hold }) };
+  }
+
+  /** As a process that does not run, or not with our code, calls the scripts. */
+  caller({ id, limit, ttl, holds: [hold] }: Ask): Caller {
+    const ask = check({ ttlMs: ttl, limit, owner: this.owner(id), renewEveryMs: RENEW, ...(hold && { hold }) });
+    return { ...ask, keys: this.ghost.keys(this.key), lockId: id, index: executionKey(this.owner(id)) };
+  }
+
+  get scripts(): Transitions {
+    return this.ghost;
+  }
+
+  channelOf = (channel: Channel) => this.channels.get(channel)!;
+
+  keep(lock: Lock, { id, limit, holds }: Ask): void {
+    this.handles.push({ lock, id, limit, hold: [...holds] });
+  }
+
+  /** Numbers the tokens of grants that were not seen yet, in their order: a step may have made several. */
+  async learn(): Promise<void> {
+    const { holders } = await this.eyes.see(this.key, []);
+    for (const token of holders.map((m) => m.token).sort((a, b) => a - b)) this.number(token);
+  }
+
+  /** Joins the line and leaves the caller parked there, unless it is served at once. */
+  park(ask: Ask, arrival: number): Parked {
+    const client = this.locks(ask.channel);
+    const abort = new AbortController();
+    const parked: Parked = { id: ask.id, client, ask, arrival, ended: false, abort, result: Promise.resolve({ outcome: '' }) };
+    parked.result = client
+      .acquire(this.key, { ...this.options(ask), waitMs: WAIT, signal: abort.signal })
+      .then((won) => {
+        if (won.outcome !== 'acquired') return { outcome: won.outcome };
+        this.keep(won.lock, ask);
+        return { outcome: 'acquired', realToken: won.lock.fencingToken };
+      })
+      .catch((error: Error) => ({ outcome: error.name === 'AbortError' ? 'aborted' : String(error) }))
+      .finally(() => {
+        parked.ended = true;
+        this.parked = this.parked.filter((other) => other !== parked);
+      });
+    this.parked.push(parked);
+    return parked;
+  }
+
+  /** How a wait ended that should be over by now. */
+  async ended(parked: Parked): Promise<Answer> {
+    const limit = new AbortController();
+    const late = delay(1000, { outcome: 'still waiting' }, { signal: limit.signal });
+    late.catch(() => {});
+    const answer = await Promise.race([parked.result, late]);
+    limit.abort();
+    return answer;
+  }
+
+  /** Resolves when no process of ours awaits an answer. */
+  async quiet(): Promise<void> {
+    do await new Promise((resolve) => setImmediate(resolve));
+    while (Object.values(this.clients).some(({ redis }) => redis.open > 0));
+  }
+
+  /** Sends a waiter the message that makes it ask again, and waits until it has. */
+  async nudge(parked: Parked): Promise<void> {
+    const { redis } = this.clients[parked.ask.channel]!;
+    const before = redis.sent;
+    await this.redis.publish(this.channelOf(parked.ask.channel), `grant ${parked.id} ${this.key}`);
+    await until(() => redis.sent > before, 2000, 0);
+    await this.quiet();
+  }
+
+  /** Lets everything that follows of itself happen: those who were handed the lock claim it. Then compares. */
+  async settle(model: Model): Promise<void> {
+    await this.quiet();
+    for (const m of [...model.members].filter(({ given, channel }) => given && isLive(channel))) {
+      const parked = this.parked.find(({ id }) => id === m.id);
+      if (parked) {
+        assert.equal((await this.ended(parked)).outcome, 'acquired', `${m.id} was handed the lock`);
+      }
+      model.acquire(m, 'line', m.arrival);
+    }
+    await this.quiet();
+    for (let attempt = 1; ; attempt++) {
+      try {
+        await this.compare(model);
+        return;
+      } catch (error) {
+        if (attempt === 5) return Promise.reject(error);
+        await delay(10);
+      }
+    }
+  }
+
+  private async compare(model: Model): Promise<void> {
+    const processes = ['a', 'b', 'c', 'frozen', 'dead'] as const;
+    const seen = await this.eyes.see(this.key, processes.map((name) => String(executionKey(this.owner(name)))));
+    for (const token of seen.holders.map((m) => m.token).sort((a, b) => a - b)) this.number(token);
+    const byName = <T extends { id: string; token: number }>(list: T[]) => list.sort((a, b) => a.token - b.token);
+    const names = (channels: string[]) => channels.map((text) => [...this.channels].find(([, known]) => known === text)?.[0] ?? text).sort();
+    const longest = Math.max(0, ...seen.holders.map(({ ends }) => ends));
+    const real = {
+      value: seen.value === '' ? undefined : seen.value.length === 16 && seen.fence ? { ours: Number(seen.value) - seen.fence } : { foreign: Number(seen.value) },
+      fence: seen.fence && this.number(seen.fence),
+      floor: seen.floor && this.tokens.filter((token) => token <= seen.floor).length + 1,
+      holders: byName(seen.holders.map(({ id, token, living, given, ttl, limit, holds }) => ({ id, token: this.number(token), living, given, ttl, limit, holds }))),
+      lost: byName(seen.lost.map(({ id, token, reason, by }) => ({ id, token: this.number(token), reason, by: this.number(by) }))),
+      line: seen.line,
+      waits: [...seen.waits.keys()].sort(),
+      silent: names(seen.silent),
+      marks: seen.marks,
+      index: seen.indexes.map((ids) => ids.sort()),
+      waiting: this.parked.map(({ id }) => id).sort(),
+      // Only a stranger may leave his own key without an end.
+      bare: seen.bare,
+    };
+    const expected = {
+      value: model.value,
+      fence: model.fence,
+      floor: model.floor ?? 0,
+      holders: byName(model.members.map(({ id, token, ranOut, given, ttl, limit, holds }) => ({ id, token, living: !ranOut, given, ttl, limit, holds }))),
+      lost: byName([...model.lost]),
+      line: model.line.map(({ id }) => id),
+      waits: [...model.line, ...model.members.filter(({ given }) => given)].map(({ id }) => id).sort(),
+      silent: [...model.silent].sort(),
+      marks: [],
+      index: processes.map((name) => [...(model.index.get(name) ?? [])].sort()),
+      waiting: this.parked.map(({ id }) => id).sort(),
+      bare: model.value && model.keyTtl === 'none' ? [this.key] : [],
+    };
+    assert.deepEqual(real, expected);
+    if (model.keyTtl === 'leases') {
+      assert.ok(Math.abs(seen.keyEnds - longest) <= 2, `K ends at ${seen.keyEnds}, its longest lease at ${longest}`);
+    }
+  }
+
+  /** From its place in line, that is stored with the name of its channel. */
+  private async learnChannel(name: (typeof LIVE)[number]): Promise<void> {
+    this.key = 'warm-up';
+    await this.redis.set(this.key, 'foreign');
+    const parked = this.park({ id: name, channel: name, limit: 1, ttl: TTL, holds: [] }, 0);
+    const channel = await until(async () => (await this.eyes.see(this.key, [])).waits.get(name));
+    this.channels.set(name, channel);
+    parked.abort.abort();
+    await parked.result;
+  }
+}
