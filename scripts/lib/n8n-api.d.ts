@@ -35,8 +35,7 @@ export class N8nApi {
   url: string;
   cookie: string;
   send(method: string, route: string, body?: unknown): Promise<Response>;
-  // eslint-disable-next-line @typescript-eslint/no-explicit-any -- what n8n answers is not typed
-  request(method: string, route: string, body?: unknown): Promise<any>;
+  request(method: string, route: string, body?: unknown): Promise<unknown>;
   createCredential(credential: {
     name: string;
     type: string;
