@@ -1,5 +1,6 @@
 import type { Writable } from 'node:stream';
 import Redis, { type Cluster, type RedisOptions } from 'ioredis';
+import { Deadlines, type Pending } from './deadlines';
 import { RedisLockError, explain, isFatal, isPassing, unavailable } from './errors';
 
 export type Client = Redis | Cluster;
@@ -43,6 +44,23 @@ function clientOptions(options: RedisOptions | undefined, connectTimeoutMs: numb
   };
 }
 
+/** Something to ask Redis. */
+export interface Call<A, T = A> {
+  call: (client: Client) => Promise<A>;
+  /** Makes the result of an answer; what it throws is passed on. */
+  read?: (answer: A) => T;
+  /** Whether `call` will do otherwise after this error, so that it is worth another attempt. */
+  mend?: (error: unknown) => boolean;
+  limitMs?: number;
+  /** Nobody awaits the answer: the process may end before it comes. */
+  inBackground?: boolean;
+}
+
+interface Parked {
+  retry: () => void;
+  fail: (error: unknown) => void;
+}
+
 /**
  * One ioredis client with bounded failure: every call ends within its limit with an answer or a clear error,
  * whatever the connection does. A client that we were handed is never closed or reset here.
@@ -52,7 +70,8 @@ export class Connection {
   private current: Client;
   private closed = false;
   /** Calls that wait for a connection. One set for all, since a listener each would be hundreds on one client. */
-  private readonly parked = new Set<{ retry: () => void; fail: (error: unknown) => void }>();
+  private readonly parked = new Set<Parked>();
+  private readonly deadlines = new Deadlines();
 
   constructor(
     client: Client,
@@ -77,55 +96,77 @@ export class Connection {
   }
 
   /**
-   * Runs `call` on a connected client.
-   * @param inBackground nobody awaits the answer: the process may end before it comes
+   * Runs a call on a connected client.
    * @throws RedisLockError
    */
-  run<T>(call: (client: Client) => Promise<T>, limitMs = this.limitMs, inBackground = false): Promise<T> {
+  run<A, T = A>({ call, read, mend, limitMs = this.limitMs, inBackground = false }: Call<A, T>): Promise<T> {
     return new Promise<T>((resolve, reject) => {
       let settled = false;
       let sent = false;
       let last: unknown;
-      const finish = (end: () => void) => {
-        if (settled) return;
+      const finish = () => {
         settled = true;
-        clearTimeout(timer);
-        this.parked.delete(self);
-        end();
+        this.deadlines.remove(self);
+        if (this.parked.size > 0) this.parked.delete(self);
       };
-      const fail = (error: unknown) => finish(() => reject(explain(error, this.server)));
+      const fail = (error: unknown) => {
+        if (settled) return;
+        finish();
+        reject(explain(error, this.server));
+      };
+      const onAnswer = (answer: A) => {
+        if (settled) return;
+        finish();
+        try {
+          resolve(read ? read(answer) : (answer as unknown as T));
+        } catch (error) {
+          reject(error as Error);
+        }
+      };
+      const onError = (error: unknown) => {
+        if (mend?.(error)) {
+          attempt();
+          return;
+        }
+        if (isReply(error) && !isPassing(error)) {
+          if (/READONLY/.test(String(error))) this.reset();
+          fail(error);
+          return;
+        }
+        last = error;
+        if (this.current.status !== 'ready') attempt();
+        // No answer, though connected (a time limit of the caller's own client, for one), or not yet.
+        else setTimeout(attempt, 50 + Math.random() * 50).unref();
+      };
       const attempt = () => {
         if (settled) return;
-        if (this.closed) return fail(new RedisLockError('closed', 'These locks were closed.', 'Create them anew.'));
+        if (this.closed) {
+          fail(new RedisLockError('closed', 'These locks were closed.', 'Create them anew.'));
+          return;
+        }
         const client = this.current;
         if (client.status !== 'ready') {
           this.parked.add(self);
-          return this.connect(fail);
+          this.connect(fail);
+          return;
         }
         sent = true;
-        sendTogether(client);
-        call(client).then(
-          (answer) => finish(() => resolve(answer)),
-          (error: unknown) => {
-            if (isReply(error) && !isPassing(error)) {
-              if (/READONLY/.test(String(error))) this.reset();
-              return fail(error);
-            }
-            last = error;
-            if (client.status !== 'ready') attempt();
-            // No answer, though connected (a time limit of the caller's own client, for one), or not yet.
-            else setTimeout(attempt, 50 + Math.random() * 50).unref();
-          },
-        );
+        // One on its own leaves at once.
+        if (this.deadlines.size > 1) sendTogether(client);
+        call(client).then(onAnswer, onError);
       };
-      const self = { retry: attempt, fail };
-      // It keeps the process alive while an answer is awaited, which the socket does not.
-      const timer = setTimeout(() => {
-        // An answer may never come on this socket (half open). The next call shall not wait for it as well.
-        if (sent) this.reset();
-        finish(() => reject(this.timeout(this.limitMs, sent ? last : this.lastError)));
-      }, limitMs);
-      if (inBackground) timer.unref();
+      const self: Parked & Pending = {
+        retry: attempt,
+        fail,
+        until: performance.now() + limitMs,
+        inBackground,
+        expire: () => {
+          // An answer may never come on this socket (half open). The next call shall not wait for it as well.
+          if (sent) this.reset();
+          fail(this.timeout(this.limitMs, sent ? last : this.lastError));
+        },
+      };
+      this.deadlines.add(self);
       attempt();
     });
   }
@@ -142,6 +183,7 @@ export class Connection {
     const client = this.current;
     if (!this.make) this.forget(client);
     this.retryParked();
+    if (this.deadlines.size === 0) this.deadlines.clear();
     if (!this.make) return;
     if (client.status === 'ready') {
       const timer = setTimeout(() => client.disconnect(), 1000);
@@ -218,15 +260,29 @@ export class Connection {
   }
 }
 
+/** So many commands leave in one write. */
+const MOST_TOGETHER = 8;
+
 /**
- * What is sent until the callbacks of this moment have run leaves in one write. A write to a socket costs more than all
- * else that a process does for a command.
+ * What is sent until the callbacks of this moment have run leaves in few writes: a write to a socket costs more than all
+ * else that a process does for a command. Not in one, for Redis shall be at work on the first while the others are made.
  */
 function sendTogether(client: Client): void {
-  const { stream } = client as unknown as { stream?: Writable };
-  if (!stream || stream.writableCorked > 0) return;
-  stream.cork();
-  process.nextTick(() => stream.uncork());
+  const { stream } = client as unknown as { stream?: Writable & { together?: number } };
+  if (!stream) return;
+  if (stream.together === undefined) {
+    stream.together = 0;
+    stream.cork();
+    process.nextTick(() => {
+      stream.together = undefined;
+      stream.uncork();
+    });
+  }
+  stream.together += 1;
+  if (stream.together % MOST_TOGETHER === 0) {
+    stream.uncork();
+    stream.cork();
+  }
 }
 
 /**

@@ -1,13 +1,19 @@
 import type { LockKeys } from './keys';
+import type { HandOver } from './wakeup';
 
 const LOOK_MS = 5000;
 /** Without messages (no right to subscribe) a waiter must find its grant before the claim time is over. */
 const POLL_MS = 1000;
+/** In one script. */
+const MOST_ASKED_FOR = 500;
 const LONGEST_TIMER = 2 ** 31 - 1;
 
 /** A caller that is parked in the line. It awaits `next()`, asks Redis, and parks again. */
 export class Waiter {
+  /** Its messages have to be sent elsewhere as soon as this process listens. */
+  readdress = false;
   private signalled = false;
+  private handed: HandOver | undefined;
   private reason: { value: unknown } | undefined;
   private wake: (() => void) | undefined;
 
@@ -22,9 +28,16 @@ export class Waiter {
     this.wake?.();
   }
 
+  /** The lock was handed to this waiter. */
+  hand(message: HandOver): void {
+    this.handed = message;
+    this.wake?.();
+  }
+
   /** Redis is being asked: whatever was signalled before that is answered by it. */
   asking(): void {
     this.signalled = false;
+    this.handed = undefined;
   }
 
   /** Ends the wait: the caller was stopped, or everything closes. */
@@ -38,12 +51,20 @@ export class Waiter {
     return this.reason;
   }
 
-  /** Resolves when there is a reason to ask Redis. @param deadline by `performance.now()` */
-  async next(deadline: number): Promise<'look' | 'deadline' | 'interrupt'> {
+  /**
+   * Resolves when there is a reason to ask Redis, or the lock was handed over.
+   * @param deadline by `performance.now()`
+   */
+  async next(deadline: number): Promise<'look' | 'deadline' | 'interrupt' | HandOver> {
     for (;;) {
       if (this.reason) return 'interrupt';
       const left = deadline - performance.now();
       if (left <= 0) return 'deadline';
+      const { handed } = this;
+      if (handed) {
+        this.handed = undefined;
+        return handed;
+      }
       if (this.signalled) {
         this.signalled = false;
         return 'look';
@@ -67,6 +88,9 @@ interface Group {
   due: number;
 }
 
+/** Whether messages for all of its waiters come to where this process listens. */
+const hears = (group: Group) => [...group.waiters.values()].every(({ readdress }) => !readdress);
+
 /**
  * The waiters of this process by key, without any Redis command in it. One timer per key looks when the lease that was
  * last seen has run out, and at least every 5 s, however many wait.
@@ -75,9 +99,9 @@ export class WaitingLine {
   private readonly groups = new Map<string, Group>();
 
   constructor(
-    /** Asks Redis about a key, with one of its waiters as witness; answers the ms to the next change (-1: none known). */
-    private readonly look: (witness: Waiter) => Promise<number>,
-    private readonly polling: () => boolean,
+    /** Asks Redis about a key, for some of its waiters; answers the ms to the next change (-1: none known). */
+    private readonly look: (waiters: Waiter[]) => Promise<number>,
+    private readonly listening: () => boolean,
   ) {}
 
   get size(): number {
@@ -104,6 +128,11 @@ export class WaitingLine {
     return this.groups.get(full)?.waiters.get(lockId);
   }
 
+  /** The keys that somebody waits for, by their full names. */
+  keys(): string[] {
+    return [...this.groups.keys()];
+  }
+
   /** The waiters of one key, or of all. */
   all(full?: string): Waiter[] {
     const groups = full === undefined ? [...this.groups.values()] : [this.groups.get(full)];
@@ -114,7 +143,7 @@ export class WaitingLine {
   expect(full: string, nextMs: number): void {
     const group = this.groups.get(full);
     if (!group) return;
-    const slow = (this.polling() ? POLL_MS : LOOK_MS) * (0.7 + 0.3 * Math.random());
+    const slow = (this.listening() ? LOOK_MS : POLL_MS) * (0.7 + 0.3 * Math.random());
     // A few ms after the lease's end, spread, so that not every process asks at once.
     const delay = nextMs < 0 ? slow : Math.min(slow, nextMs + 2 + Math.random() * 8);
     const due = performance.now() + delay;
@@ -127,10 +156,12 @@ export class WaitingLine {
 
   private async tick(full: string, group: Group): Promise<void> {
     group.timer = undefined;
-    const witness = group.waiters.values().next().value;
-    if (!witness) return;
+    const first = group.waiters.values().next().value;
+    if (!first) return;
+    // One speaks for all, unless their messages go astray.
+    const waiters = hears(group) ? [first] : [...group.waiters.values()].slice(0, MOST_ASKED_FOR);
     // Redis not reachable: the waiters go on until their deadlines, and so does this.
-    const nextMs = await this.look(witness).catch(() => -1);
-    if (this.groups.get(full) === group) this.expect(full, nextMs);
+    const nextMs = await this.look(waiters).catch(() => -1);
+    if (this.groups.get(full) === group) this.expect(full, hears(group) || (nextMs >= 0 && nextMs < POLL_MS) ? nextMs : POLL_MS);
   }
 }

@@ -22,8 +22,21 @@ export class Lock {
     private validUntil: number,
     /** How it came about. */
     readonly grant: Grant,
+    /** Redis is being told that a lock that was handed over was taken; resolves when it has confirmed that. */
+    readonly claim?: Promise<Alive | Lost>,
   ) {
     this.ttl = grant.ttlMs;
+    if (claim) this.follow(claim);
+  }
+
+  /** Until the claim is confirmed the lease is as short as a hand-over that nobody takes. */
+  private follow(claim: Promise<Alive | Lost>): void {
+    const asked = performance.now();
+    const { validUntil } = this;
+    void claim.then((answer) => {
+      // A heartbeat or release that came after it knows better.
+      if (this.validUntil === validUntil) this.validUntil = answer.outcome === 'alive' ? asked + answer.ttlMs : 0;
+    });
   }
 
   get key(): string {

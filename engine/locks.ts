@@ -5,11 +5,11 @@ import { LockOptionError, RedisLockError } from './errors';
 import { executionKey, isInternal, newLockId } from './keys';
 import { Lock, type LockHost } from './lock';
 import { lockState } from './state';
-import { Transitions, type Caller } from './transitions';
+import { CLAIM_MS, Transitions, type Caller } from './transitions';
 import type { AcquireOptions, Busy, LocksOptions, NotStolen, Owner, Status, StealOptions, TimedOut } from './types';
 import { using, type UsingOptions, type UsingResult } from './using';
 import * as check from './validate';
-import { Waiting } from './waiting';
+import { Waiting, type Entry } from './waiting';
 
 const DAY = 86_400_000;
 
@@ -59,12 +59,21 @@ export class Locks {
     const caller = this.caller(key, options);
     const stealAfterMs = options.stealIfStaleMs === undefined ? -1 : check.duration('stealIfStaleMs', options.stealIfStaleMs, 1);
     options.signal?.throwIfAborted();
-    const result =
+    if (options.waitMs === undefined && options.keepPlaceMs !== undefined) {
+      throw new LockOptionError('keepPlaceMs', 'keeps a place in line, so it needs waitMs too (0 = join the line and go)');
+    }
+    const result: Entry | Busy | TimedOut =
       options.waitMs === undefined
         ? await this.waiters.tryOnce(caller, stealAfterMs)
-        : await this.waiters.wait(caller, check.duration('waitMs', options.waitMs, 0), stealAfterMs, options.signal);
+        : await this.waiters.wait(caller, {
+            waitMs: check.duration('waitMs', options.waitMs, 0),
+            keepPlaceMs: check.duration('keepPlaceMs', options.keepPlaceMs ?? 0, 0),
+            stealAfterMs,
+            confirm: options.confirm === true,
+            signal: options.signal,
+          });
     if (result.outcome !== 'acquired') return result;
-    return { outcome: 'acquired', lock: this.lock(caller, options.hold, result.grant, result.asked) };
+    return { outcome: 'acquired', lock: this.lock(caller, options.hold, result) };
   }
 
   /**
@@ -78,7 +87,7 @@ export class Locks {
     const asked = performance.now();
     const result = await this.transitions.steal(caller, condition, value);
     if (result.outcome !== 'stolen') return result;
-    return { outcome: 'stolen', lock: this.lock(caller, options.hold, result.grant, asked) };
+    return { outcome: 'stolen', lock: this.lock(caller, options.hold, { grant: result.grant, asked }) };
   }
 
   /** What is there, changing nothing. @throws LockOptionError · RedisLockError */
@@ -107,12 +116,16 @@ export class Locks {
   /** The keys of a pattern, by their full names; on a cluster each master knows its own. */
   private async *scan(match: string): AsyncGenerator<string[]> {
     const { prefix, connection } = this.transitions;
-    const nodes = await connection.run(async (client) => (client.isCluster ? (client as Cluster).nodes('master') : [client as Redis]));
+    const nodes = await connection.run({
+      call: async (client) => (client.isCluster ? (client as Cluster).nodes('master') : [client as Redis]),
+    });
     for (const node of nodes) {
       let cursor = '0';
       do {
         const from = cursor;
-        const scanned = await connection.run((client) => (client.isCluster ? node : (client as Redis)).scan(from, 'MATCH', prefix + match, 'COUNT', 250));
+        const scanned = await connection.run({
+          call: (client) => (client.isCluster ? node : (client as Redis)).scan(from, 'MATCH', prefix + match, 'COUNT', 250),
+        });
         yield scanned[1];
         cursor = scanned[0];
       } while (cursor !== '0');
@@ -123,7 +136,7 @@ export class Locks {
   async heldBy(execution: { instanceId: string; executionId: string }): Promise<Array<{ key: string; lockId: string }>> {
     const index = executionKey(execution);
     if (!index) return [];
-    const entries = await this.transitions.connection.run((client) => client.hgetall(index));
+    const entries = await this.transitions.connection.run({ call: (client) => client.hgetall(index) });
     return Object.entries(entries).map(([lockId, full]) => ({ lockId, key: this.transitions.keysOfFull(full).key }));
   }
 
@@ -134,7 +147,10 @@ export class Locks {
       entries.map(async ({ key, lockId }) => {
         const { outcome } = await this.resume(key, { lockId, owner: execution }).release();
         // It may still be waiting for this one.
-        if (outcome !== 'released') await this.transitions.leave(this.transitions.keys(key), lockId, executionKey(execution), 'back');
+        if (outcome !== 'released') {
+          const leaver = { lockId, index: executionKey(execution), keepMs: 0 };
+          await this.transitions.leave(this.transitions.keys(key), [leaver], 'back');
+        }
         return { key, outcome };
       }),
     );
@@ -177,8 +193,9 @@ export class Locks {
     return Object.assign(ask, { keys, lockId, index: executionKey(ask.owner) });
   }
 
-  private lock({ keys, lockId, index }: Caller, hold: string | undefined, grant: Lock['grant'], asked: number): Lock {
-    return new Lock(this.host, keys, lockId, hold, index, asked + grant.ttlMs, grant);
+  private lock({ keys, lockId, index }: Caller, hold: string | undefined, { grant, asked, claim }: Omit<Entry, 'outcome'>): Lock {
+    const validUntil = asked + (claim ? Math.min(CLAIM_MS, grant.ttlMs) : grant.ttlMs);
+    return new Lock(this.host, keys, lockId, hold, index, validUntil, grant, claim);
   }
 }
 

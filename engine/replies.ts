@@ -30,8 +30,16 @@ export function holder(text: string, nowMs: number): Holder {
   };
 }
 
+export interface Report {
+  reason: string;
+  /** Length of the line. */
+  queue: number;
+  nextMs: number;
+  holders: Array<Holder | ForeignHolder>;
+}
+
 /** { kind, now, reason, length of the line, ms to the next change, foreign TTL or '', holders… } */
-export function report(reply: Reply): { reason: string; queue: number; nextMs: number; holders: Array<Holder | ForeignHolder> } {
+export function report(reply: Reply): Report {
   const [, now, reason, queue, nextMs, foreign, ...records] = reply;
   const holders: Array<Holder | ForeignHolder> = records.map((record) => holder(String(record), Number(now)));
   if (foreign !== '') holders.push({ foreign: true, expiresInMs: Number(foreign) });

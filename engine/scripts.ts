@@ -30,6 +30,7 @@ export class Scripts {
   private readonly loaded = new Map<ScriptName, Script>();
   /** Scripts that the server of this connection got the text of. */
   private readonly known = new Set<ScriptName>();
+  private hashRefused = false;
   private readonly head: string;
 
   constructor({ retentionMs, claimMs, publishCounts, maxWaiters }: ScriptConfig) {
@@ -39,23 +40,27 @@ export class Scripts {
   /** After a reconnect it may be another server. */
   forget(): void {
     this.known.clear();
+    this.hashRefused = false;
+  }
+
+  /** One round trip: the text at the first use of a connection or with `asText`, its hash from then on. */
+  run(client: Client, name: ScriptName, keys: string[], args: Array<string | number>, asText: boolean): Promise<Reply> {
+    const { sha, source } = this.loaded.get(name) ?? this.load(name);
+    if (!asText && !this.hashRefused && this.known.has(name)) {
+      return client.evalsha(sha, keys.length, ...keys, ...args) as Promise<Reply>;
+    }
+    this.known.add(name);
+    return client.eval(source, keys.length, ...keys, ...args) as Promise<Reply>;
   }
 
   /**
-   * One round trip: the text at the first use of a connection, its hash from then on. A server that has lost it meanwhile
-   * (SCRIPT FLUSH, another node of a cluster), or a user who may not run EVALSHA, gets the text again.
+   * Whether this error says that the text is needed: the server has lost it (SCRIPT FLUSH, another node of a cluster), or
+   * the user may not run EVALSHA.
    */
-  run(client: Client, name: ScriptName, keys: string[], args: Array<string | number>): Promise<Reply> {
-    const { sha, source } = this.loaded.get(name) ?? this.load(name);
-    if (!this.known.has(name)) {
-      this.known.add(name);
-      return client.eval(source, keys.length, ...keys, ...args) as Promise<Reply>;
-    }
-    return (client.evalsha(sha, keys.length, ...keys, ...args) as Promise<Reply>).catch((error: unknown) =>
-      /NOSCRIPT|NOPERM.*evalsha/.test(String(error))
-        ? (client.eval(source, keys.length, ...keys, ...args) as Promise<Reply>)
-        : Promise.reject(error),
-    );
+  needsText(error: unknown): boolean {
+    const text = String(error);
+    if (/NOPERM.*evalsha/.test(text)) this.hashRefused = true;
+    return this.hashRefused || /NOSCRIPT/.test(text);
   }
 
   /** With the shared parts that it names in lines of the form `-- @include read`. */

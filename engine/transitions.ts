@@ -3,9 +3,9 @@ import { RedisClock } from './clock';
 import { Connection, clientFrom, type Client, type Source } from './connection';
 import { RedisLockError, missingCommand, wrongType } from './errors';
 import { lockKeys, type LockKeys } from './keys';
-import { grant, holder, loss, report } from './replies';
+import { grant, holder, loss, report, type Report } from './replies';
 import { Scripts, type Reply, type ScriptName } from './scripts';
-import type { Alive, AlreadyReleased, BusyReason, ForeignHolder, Grant, Holder, Lost, NotHeld, NotStolen, NotStolenReason, Released } from './types';
+import type { Alive, AlreadyReleased, Busy, BusyReason, ForeignHolder, Grant, Holder, Lost, NotHeld, NotStolen, NotStolenReason, Released } from './types';
 import type { Ask } from './validate';
 
 /** A waiter has so long to claim what was handed to it. */
@@ -47,10 +47,34 @@ interface Call {
 /** Redis' clock is known this well, drift since the last answer included. */
 const CLOCK_SLACK_MS = 50;
 
-export type AcquireReply =
-  | { kind: 'acquired'; grant: Grant }
-  | { kind: 'waiting'; ticket: number; nextMs: number }
-  | { kind: 'busy'; reason: BusyReason; holders: Array<Holder | ForeignHolder>; queue: number };
+/** Granted, and `performance.now()` of the moment before it was asked for: the lease counts from there. */
+export interface Won {
+  outcome: 'acquired';
+  grant: Grant;
+  asked: number;
+}
+
+export type AcquireReply = Won | { outcome: 'waiting'; ticket: number; nextMs: number } | Busy;
+
+/** One whose wait ends. */
+export interface Leaver {
+  lockId: string;
+  index: string | undefined;
+  /** Its place in line is kept so long for its return; 0 = not. */
+  keepMs: number;
+}
+
+/** A call of a script that may grant. */
+interface Granting<T> {
+  name: 'acquire' | 'steal';
+  caller: Caller;
+  /** Ms that a place in line may last. */
+  waitMs: number;
+  /** Whether an answer that fails to come leaves things as they are. */
+  stays: boolean;
+  args: (latest: number) => Array<string | number>;
+  read: (reply: Reply, asked: number) => T;
+}
 
 export interface TransitionOptions {
   commandTimeoutMs: number;
@@ -101,154 +125,233 @@ export class Transitions {
     return this.keys(full.slice(this.prefix.length));
   }
 
+  /** Ms since a moment of Redis' clock, at most. */
+  since(redisMs: number): number {
+    return this.clock.since(redisMs);
+  }
+
   /** A lower bound of Redis' clock; 0 while it is unknown. */
   now(): number {
     return this.clock.in(-CLOCK_SLACK_MS);
   }
 
-  async acquire(caller: Caller, wait: Wait, stealAfterMs: number): Promise<AcquireReply> {
+  acquire(caller: Caller, wait: Wait, stealAfterMs: number): Promise<AcquireReply> {
     const { lockId, ttlMs, terms, whose } = caller;
     const { waitMs, channel, arrived } = wait;
-    // One who is in line already stays there when an answer fails to come, and will learn of a grant later.
-    const stays = arrived > 0;
-    const reply = await this.granting('acquire', caller, Math.max(0, waitMs), stays, (latest) => [
-      lockId, ttlMs, latest, terms, whose, waitMs, channel, arrived, stealAfterMs,
-    ]);
-    if (reply[0] === 'acquired') return { kind: 'acquired', grant: grant(reply, ttlMs) };
-    if (reply[0] === 'waiting') return { kind: 'waiting', ticket: Number(reply[2]), nextMs: Number(reply[5]) };
-    const { reason, holders, queue } = report(reply);
-    return { kind: 'busy', reason: reason as BusyReason, holders, queue };
+    const plain = waitMs < 0 && stealAfterMs < 0;
+    return this.granting({
+      name: 'acquire',
+      caller,
+      waitMs: Math.max(0, waitMs),
+      // One who is in line already stays there when an answer fails to come, and will learn of a grant later.
+      stays: arrived > 0,
+      args: (latest) =>
+        plain ? [lockId, ttlMs, latest, terms, whose] : [lockId, ttlMs, latest, terms, whose, waitMs, channel, arrived, stealAfterMs],
+      read: (reply, asked): AcquireReply => {
+        if (reply[0] === 'acquired') return { outcome: 'acquired', asked, grant: grant(reply, ttlMs) };
+        if (reply[0] === 'waiting') return { outcome: 'waiting', ticket: Number(reply[2]), nextMs: Number(reply[3]) };
+        const { reason, holders, queue } = report(reply);
+        return { outcome: 'busy', reason: reason as BusyReason, holders, queue };
+      },
+    });
   }
 
-  async steal(caller: Caller, condition: string, value: number): Promise<{ outcome: 'stolen'; grant: Grant } | NotStolen> {
+  steal(caller: Caller, condition: string, value: number): Promise<{ outcome: 'stolen'; grant: Grant } | NotStolen> {
     const { lockId, ttlMs, terms, whose } = caller;
-    const reply = await this.granting('steal', caller, 0, false, (latest) => [
-      lockId, ttlMs, latest, terms, whose, condition, value, YOUNGEST_MS,
-    ]);
-    if (reply[0] === 'stolen') return { outcome: 'stolen', grant: grant(reply, ttlMs) };
-    const { reason, holders, queue } = report(reply);
-    return { outcome: 'notStolen', reason: reason as NotStolenReason, holders, queue };
+    return this.granting({
+      name: 'steal',
+      caller,
+      waitMs: 0,
+      stays: false,
+      args: (latest) => [lockId, ttlMs, latest, terms, whose, condition, value, YOUNGEST_MS],
+      read: (reply): { outcome: 'stolen'; grant: Grant } | NotStolen => {
+        if (reply[0] === 'stolen') return { outcome: 'stolen', grant: grant(reply, ttlMs) };
+        const { reason, holders, queue } = report(reply);
+        return { outcome: 'notStolen', reason: reason as NotStolenReason, holders, queue };
+      },
+    });
   }
 
   /** @param token 0 = unknown @param ttlMs 0 = as before @param hold '-' = adds none */
-  async heartbeat(keys: LockKeys, lockId: string, token: number, ttlMs: number, hold: string, index?: string): Promise<Alive | Lost> {
-    const reply = await this.script('heartbeat', keys, [lockId, ttlMs, hold, -1, token], index);
-    if (reply[0] === 'lost') return { outcome: 'lost', ...loss(reply) };
-    const [, , fence, ends, ttl, revived, shortened] = reply;
-    return {
-      outcome: 'alive',
-      fencingToken: Number(fence),
-      ttlMs: Number(ttl),
-      expiresAt: Number(ends),
-      revived: revived === '1',
-      ...(shortened !== '' && { keyTtlShortened: Number(shortened) }),
-    };
+  heartbeat(keys: LockKeys, lockId: string, token: number, ttlMs: number, hold: string, index?: string): Promise<Alive | Lost> {
+    return this.script('heartbeat', keys, [lockId, ttlMs, hold, -1, token], { index }, (reply): Alive | Lost => {
+      if (reply[0] === 'lost') return { outcome: 'lost', ...loss(reply) };
+      const [, , fence, ends, ttl, revived, shortened] = reply;
+      return {
+        outcome: 'alive',
+        fencingToken: Number(fence),
+        ttlMs: Number(ttl),
+        expiresAt: Number(ends),
+        revived: revived === '1',
+        ...(shortened !== '' && { keyTtlShortened: Number(shortened) }),
+      };
+    });
   }
 
   /** @param fence 0 = unknown @param hold '-' = all */
-  async release(keys: LockKeys, lockId: string, fence: number, hold: string, index?: string): Promise<Released | AlreadyReleased | NotHeld> {
-    const reply = await this.script('release', keys, [lockId, fence, hold], index);
-    if (reply[0] === 'alreadyReleased') return { outcome: 'alreadyReleased' };
-    if (reply[0] === 'notHeld') return { outcome: 'notHeld', ...loss(reply) };
-    return { outcome: 'released', expiredBefore: reply[2] === '1', holdsLeft: Number(reply[3]) };
+  release(keys: LockKeys, lockId: string, fence: number, hold: string, index?: string): Promise<Released | AlreadyReleased | NotHeld> {
+    const released = this.script('release', keys, [lockId, fence, hold], { index }, (reply): Released | AlreadyReleased | NotHeld => {
+      if (reply[0] === 'alreadyReleased') return { outcome: 'alreadyReleased' };
+      if (reply[0] === 'notHeld') return { outcome: 'notHeld', ...loss(reply) };
+      return { outcome: 'released', expiredBefore: reply[2] === '1', holdsLeft: Number(reply[3]) };
+    });
+    return index && this.apart ? this.afterwards(released, index, [lockId]) : released;
   }
 
   /**
-   * Ends a wait. If Redis can't be asked it is told as soon as it is back.
+   * Ends waits for one key, in one step. If Redis can't be asked it is told as soon as it is back.
    * @param since leases granted before this ms of Redis' clock are left alone; 0 = none
+   * @returns who holds it, and for each leaver what is its own in spite of it
    */
-  async leave(keys: LockKeys, lockId: string, index: string | undefined, mode: OnLeave, since = 0): Promise<{ grant?: Grant; queue: number }> {
-    const reply = await this.script('leave', keys, [lockId, mode, since, 0, 0], index).catch((error: unknown) => {
-      this.disown(keys, lockId, index, 'back', { since, latest: 0 });
+  leave(keys: LockKeys, leavers: Leaver[], mode: OnLeave, since = 0): Promise<{ report: Report; grants: Array<Grant | undefined> }> {
+    return this.leaving(keys, leavers, mode, { since, latest: 0 }).catch((error: unknown) => {
+      for (const { lockId, index } of leavers) this.disown(keys, lockId, index, 'back', { since, latest: 0 });
       return Promise.reject(error);
     });
-    if (reply[0] === 'yours') return { grant: grant(reply, 0), queue: Number(reply[5]) };
-    return { queue: Number(reply[3]) };
   }
 
   /** Gives back, in the background, what nobody here will use: a grant, a place in the line, a call still under way. */
-  disown(keys: LockKeys, lockId: string, index: string | undefined, mode: OnLeave, { since, latest }: Call = { since: 0, latest: 0 }): void {
-    void this.script('leave', keys, [lockId, mode, since, latest, MARK_MS], index, MARK_MS, true).catch(() => {});
+  disown(keys: LockKeys, lockId: string, index: string | undefined, mode: OnLeave, call: Call = { since: 0, latest: 0 }): void {
+    void this.leaving(keys, [{ lockId, index, keepMs: 0 }], mode, call, true).catch(() => {});
   }
 
-  async look(keys: LockKeys, channel: string, witness: string): Promise<{ nextMs: number; known: boolean; granted: string[] }> {
-    const [, , nextMs, , known, ...granted] = await this.script('look', keys, [channel, witness]);
-    return { nextMs: Number(nextMs), known: known === '1', granted: granted.map(String) };
+  private leaving(
+    keys: LockKeys,
+    leavers: Leaver[],
+    mode: OnLeave,
+    { since, latest }: Call,
+    inBackground = false,
+  ): Promise<{ report: Report; grants: Array<Grant | undefined> }> {
+    const all = [...keys.all];
+    const args: Array<string | number> = [mode, since, latest, MARK_MS];
+    for (const { lockId, index, keepMs } of leavers) {
+      const place = index && !this.apart ? all.push(index) : 0;
+      args.push(lockId, place, keepMs);
+    }
+    const left = this.script('leave', keys, args, { all, inBackground, ...(inBackground && { limitMs: MARK_MS }) }, (reply) => {
+      const [, now, state, ...results] = reply as unknown as [string, number, Reply, ...Array<string | [number, number, number]>];
+      const grants = results.map((result) => (typeof result === 'string' ? undefined : grant(['yours', now, ...result], 0)));
+      return { report: report(state), grants };
+    });
+    if (!this.apart) return left;
+    return leavers.reduce((before, { lockId, index }) => (index ? this.afterwards(before, index, [lockId]) : before), left);
   }
 
-  async status(keys: LockKeys): Promise<{ holders: Array<Holder | ForeignHolder>; queue: number; fencingToken: number }> {
-    const [, now, , keyTtl, kind, queue, fence, ...records] = await this.script('status', keys, []);
-    const known = records.map((record) => holder(String(record), Number(now)));
-    return {
-      holders: kind === 'foreign' ? [{ foreign: true, expiresInMs: Number(keyTtl) }] : known.filter(({ expiresInMs }) => expiresInMs > 0),
-      queue: Number(queue),
-      fencingToken: Number(fence),
-    };
+  /**
+   * Serves the line and tells what changed for waiters of this process.
+   * @param readdress where messages for these waiters have to go from now on is `channel`
+   */
+  look(keys: LockKeys, channel: string, lockIds: string[], readdress: boolean): Promise<{ nextMs: number; told: boolean; concerned: string[] }> {
+    return this.script('look', keys, [channel, readdress ? 1 : 0, ...lockIds], {}, ([, , nextMs, told, ...concerned]) => ({
+      nextMs: Number(nextMs),
+      told: told === '1',
+      concerned: concerned.map(String),
+    }));
   }
 
-  private async script(
+  status(keys: LockKeys): Promise<{ holders: Array<Holder | ForeignHolder>; queue: number; fencingToken: number }> {
+    return this.script('status', keys, [], {}, ([, now, , keyTtl, kind, queue, fence, ...records]) => {
+      const known = records.map((record) => holder(String(record), Number(now)));
+      return {
+        holders: kind === 'foreign' ? [{ foreign: true, expiresInMs: Number(keyTtl) }] : known.filter(({ expiresInMs }) => expiresInMs > 0),
+        queue: Number(queue),
+        fencingToken: Number(fence),
+      };
+    });
+  }
+
+  /** On a cluster the index of an execution lies on another slot than the lock, so no script can touch both. */
+  private get apart(): boolean {
+    return this.connection.client.isCluster === true;
+  }
+
+  /** Strikes locks off an index that no script could reach. */
+  private async afterwards<T>(done: Promise<T>, index: string, lockIds: string[]): Promise<T> {
+    const result = await done;
+    await this.connection.run({ call: (client) => client.hdel(index, ...lockIds) });
+    return result;
+  }
+
+  private script<T>(
     name: ScriptName,
     keys: LockKeys,
     args: Array<string | number>,
-    index?: string,
-    limitMs?: number,
-    inBackground?: boolean,
-  ): Promise<Reply> {
-    const apart = this.connection.client.isCluster === true;
-    const all = index && !apart ? [...keys.all, index] : keys.all;
-    const reply = await this.connection.run((client) => this.scripts.run(client, name, all, args), limitMs, inBackground);
-    if (reply[0] === 'wrongType') throw wrongType(keys.key, String(reply[1]));
-    this.clock.learn(Number(reply[1]));
-    if (index && apart && (name === 'release' || name === 'leave')) {
-      await this.connection.run((client) => client.hdel(index, String(args[0])));
-    }
-    return reply;
+    { index, all, limitMs, inBackground }: { index?: string | undefined; all?: string[]; limitMs?: number; inBackground?: boolean },
+    read: (reply: Reply) => T,
+  ): Promise<T> {
+    const sent = performance.now();
+    const named = all ?? (index && !this.apart ? [...keys.all, index] : keys.all);
+    let asText = false;
+    return this.connection.run({
+      call: (client) => this.scripts.run(client, name, named, args, asText),
+      mend: (error) => !asText && (asText = this.scripts.needsText(error)),
+      read: (reply) => {
+        if (reply[0] === 'wrongType') throw wrongType(keys.key, String(reply[1]));
+        this.clock.learn(Number(reply[1]), sent);
+        return read(reply);
+      },
+      ...(limitMs !== undefined && { limitMs }),
+      ...(inBackground && { inBackground }),
+    });
   }
 
   /**
    * A script that may grant. It carries the latest time, by Redis' clock, at which it may: a command that was given up
    * can still arrive.
    */
-  private async granting(
-    name: 'acquire' | 'steal',
-    { keys, lockId, index, ttlMs }: Caller,
-    waitMs: number,
-    stays: boolean,
-    args: (latest: number) => Array<string | number>,
-  ): Promise<Reply> {
+  private async granting<T>(granting: Granting<T>): Promise<T> {
     const until = performance.now() + this.connection.limitMs;
-    const left = () => Math.max(1, until - performance.now());
-    if (index && this.connection.client.isCluster) {
-      await this.connection.run((client) => this.scripts.run(client, 'intend', [index], [lockId, keys.full, ttlMs + waitMs]), left());
+    const { name, caller, waitMs, stays, args, read } = granting;
+    const { keys, lockId, index, ttlMs } = caller;
+    if (index && this.apart) {
+      await this.connection.run({
+        call: (client) => this.scripts.run(client, 'intend', [index], [lockId, keys.full, ttlMs + waitMs], true),
+        limitMs: remaining(until),
+      });
     }
     for (;;) {
-      if (!this.clock.known) {
-        // One for all who come at once. One that failed may have failed for its own key: then each asks for itself.
-        if (this.probing) {
-          await this.probing;
-          if (!this.clock.known) await this.probe(keys, left());
-        } else {
-          const probe = this.probe(keys, left());
-          this.probing = probe.catch(() => {}).finally(() => (this.probing = undefined));
-          await probe;
-        }
-      }
-      const call = { since: this.now(), latest: this.clock.in(left()) };
-      const reply = await this.script(name, keys, args(call.latest), index, left()).catch((error: unknown) => {
+      if (!this.clock.known) await this.probed(keys, until);
+      const left = remaining(until);
+      const call = { since: this.now(), latest: this.clock.in(left) };
+      const asked = performance.now();
+      try {
+        const answer = await this.script(name, keys, args(call.latest), { index, limitMs: left }, (reply) =>
+          reply[0] === 'late' ? LATE : read(reply, asked),
+        );
+        if (answer !== LATE) return answer;
+      } catch (error) {
         // Unknown whether it was granted; it may even be granted yet.
         if (!stays && error instanceof RedisLockError && error.code === 'unavailable') this.disown(keys, lockId, index, 'back', call);
-        return Promise.reject(error);
-      });
-      if (reply[0] !== 'late') return reply;
+        throw error;
+      }
       // Redis' clock is ahead of our idea of it (the answer has set that right), or the limit is over.
       if (performance.now() >= until) return Promise.reject(this.connection.timeout());
     }
   }
 
+  /** One probe for all who come at once. One that failed may have failed for its own key: then each asks for itself. */
+  private async probed(keys: LockKeys, until: number): Promise<void> {
+    if (this.probing) {
+      await this.probing;
+      if (!this.clock.known) await this.probe(keys, remaining(until));
+      return;
+    }
+    const probe = this.probe(keys, remaining(until));
+    this.probing = probe.catch(() => {}).finally(() => (this.probing = undefined));
+    await probe;
+  }
+
   /** Redis' time, and whether this user may run all that the scripts need. */
   private async probe(keys: LockKeys, limitMs: number): Promise<void> {
-    const [, now, missing] = await this.connection.run((client) => this.scripts.run(client, 'probe', [keys.probe], [PROBE_MS]), limitMs);
+    const sent = performance.now();
+    const [, now, missing] = await this.connection.run({
+      call: (client) => this.scripts.run(client, 'probe', [keys.probe], [PROBE_MS], true),
+      limitMs,
+    });
     if (missing) throw missingCommand(String(missing), `Redis at ${this.connection.server}`);
-    this.clock.learn(Number(now));
+    this.clock.learn(Number(now), sent);
   }
 }
+
+const LATE = Symbol('late');
+const remaining = (until: number) => Math.max(1, until - performance.now());

@@ -59,7 +59,10 @@ export interface AcquireOptions {
   ttlMs: number;
   /** Absent: do not wait. 0: join the line with an immediate deadline. At most 30 days. */
   waitMs?: number;
-  /** Holders at once, 1 (default) to 1000. */
+  /**
+   * Holders at once, 1 (default) to 1000. The smallest limit among the holders and the caller counts: nobody is made one of
+   * more holders than it asked for.
+   */
   limit?: number;
   owner?: Owner;
   /** Random by default. Printable ASCII without blanks, at most 128 characters. Whoever knows it may renew and release. */
@@ -68,6 +71,18 @@ export interface AcquireOptions {
   hold?: string;
   /** Announces that the lease will be renewed so often; three missed renewals make it stale for `steal`. */
   renewEveryMs?: number;
+  /**
+   * A wait that timed out keeps its place in line for so long: another acquire with its `lockId` resumes it. Meanwhile
+   * others pass. Needs `waitMs`.
+   */
+  keepPlaceMs?: number;
+  /**
+   * A lock that was handed over to a waiter is returned only once Redis has confirmed that it was taken, which costs one more
+   * round trip. Without it the lock is returned as the message comes, if that is fresh, and confirmed beside the work: until
+   * then, `expiresInMs()` counts the 3 s that a hand-over lasts. So a connection that drops in just that moment can
+   * cost the lock after 3 s, whatever its TTL.
+   */
+  confirm?: boolean;
   /** Takes over from a holder that was not heard of for longer than this. */
   stealIfStaleMs?: number;
   /** Ends a wait: the line is left, and a lock granted meanwhile is given back. The call rejects with its reason. */
@@ -102,7 +117,11 @@ export interface Grant {
   robbed?: Holder | ForeignHolder;
 }
 
-export type BusyReason = 'held' | 'foreign' | 'lineFull';
+export type BusyReason =
+  | 'held'
+  | 'foreign' // something else than Redis Lock holds it
+  | 'lineFull'
+  | 'otherLimit'; // there is room by the caller's limit, but not by that of a holder
 
 export interface Busy {
   outcome: 'busy';
@@ -117,6 +136,8 @@ export interface TimedOut {
   waitedMs: number;
   holders: Array<Holder | ForeignHolder>;
   queue: number;
+  /** Present with `keepPlaceMs`: acquire with it to resume the place in line. */
+  lockId?: string;
 }
 
 export type NotStolenReason =

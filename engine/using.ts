@@ -46,6 +46,9 @@ function keepRenewed(lock: Lock, everyMs: number): { signal: AbortSignal; stop: 
     const answer = await lock.heartbeat().catch((): Lost | undefined => undefined);
     if (answer?.outcome === 'lost') lost.abort(new Error(`The lock "${lock.key}" was lost: ${answer.reason}.`));
   };
+  void lock.claim?.then((answer) => {
+    if (answer.outcome === 'lost') lost.abort(new Error(`The lock "${lock.key}" was lost: ${answer.reason}.`));
+  });
   const timer = setInterval(() => {
     // An answer that fails to come must not delay the end of the work beyond the end of its lease.
     if (lock.expiresInMs() === 0) lost.abort(new Error(`The lock "${lock.key}" could not be renewed in time.`));

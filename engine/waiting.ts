@@ -1,35 +1,48 @@
-import type { LockKeys } from './keys';
-import { Waiter, WaitingLine } from './line';
-import { CLAIM_MS, type AcquireReply, type Caller, type Transitions } from './transitions';
+import { Aborts } from './aborts';
 import { RedisLockError } from './errors';
-import type { Busy, Grant, TimedOut } from './types';
-import { WakeUp, type Message } from './wakeup';
+import type { LockKeys } from './keys';
+import { Leaving } from './leaving';
+import { Waiter, WaitingLine } from './line';
+import { CLAIM_MS, type AcquireReply, type Caller, type Transitions, type Won } from './transitions';
+import type { Alive, Busy, Grant, Lost, TimedOut } from './types';
+import { WakeUp, type HandOver } from './wakeup';
 
-/** Granted, and `performance.now()` of the moment before it was asked for: the lease counts from there. */
-export interface Won {
-  outcome: 'acquired';
-  grant: Grant;
-  asked: number;
+/** Granted; with `claim` the lock was handed over, and Redis is being told at this moment that it was taken. */
+export type Entry = Won & { claim?: Promise<Alive | Lost> };
+
+export interface WaitOptions {
+  waitMs: number;
+  keepPlaceMs: number;
+  stealAfterMs: number;
+  /** A lock that was handed over is entered only when Redis has confirmed it. */
+  confirm: boolean;
+  signal: AbortSignal | undefined;
 }
 
-const busy = ({ reason, holders, queue }: Extract<AcquireReply, { kind: 'busy' }>): Busy => ({ outcome: 'busy', reason, holders, queue });
+/** A message older than this is not trusted without asking: most of the time to claim shall be left. */
+const FRESH_MS = CLAIM_MS / 3;
+/** So many waiters are asked for in one script. */
+const BATCH = 500;
 
 /** Acquiring, at once or by waiting in line until a deadline. */
 export class Waiting {
   private readonly wakeUp: WakeUp;
   private readonly line: WaitingLine;
+  private readonly leaving: Leaving;
+  private readonly aborts = new Aborts();
   private readonly running = new Set<Promise<unknown>>();
 
   constructor(private readonly transitions: Transitions) {
-    this.wakeUp = new WakeUp(
-      transitions.makeSubscriber,
-      (message) => this.hear(message),
-      () => this.line.all().forEach((waiter) => waiter.notify()),
-    );
+    this.wakeUp = new WakeUp(transitions.makeSubscriber, {
+      onHandOver: (message) => this.handOver(message),
+      onLook: (key) => this.line.expect(key, CLAIM_MS),
+      onListening: () => this.line.keys().forEach((full) => void this.lookForAll(full)),
+    });
     this.line = new WaitingLine(
-      (witness) => this.look(witness),
-      () => this.wakeUp.polling,
+      (waiters) => this.look(waiters),
+      () => this.wakeUp.listening,
     );
+    this.leaving = new Leaving(transitions);
   }
 
   /** Callers that wait in this process. */
@@ -38,18 +51,18 @@ export class Waiting {
   }
 
   async tryOnce(caller: Caller, stealAfterMs: number): Promise<Won | Busy> {
-    const asked = performance.now();
     const reply = await this.transitions.acquire(caller, { waitMs: -1, channel: '-', arrived: 0 }, stealAfterMs);
-    return reply.kind === 'acquired' ? { outcome: 'acquired', grant: reply.grant, asked } : busy(reply as Extract<AcquireReply, { kind: 'busy' }>);
+    return reply as Won | Busy;
   }
 
   /** @throws the reason of `signal`, once the line is left and a grant given back */
-  async wait(caller: Caller, waitMs: number, stealAfterMs: number, signal?: AbortSignal): Promise<Won | Busy | TimedOut> {
+  async wait(caller: Caller, options: WaitOptions): Promise<Entry | Busy | TimedOut> {
     const waiter = new Waiter(caller.keys, caller.lockId);
+    const { signal } = options;
     const onAbort = () => waiter.interrupt(signal?.reason);
-    signal?.addEventListener('abort', onAbort, { once: true });
+    if (signal) this.aborts.add(signal, onAbort);
     this.line.add(waiter);
-    const run = this.inLine(caller, waiter, waitMs, stealAfterMs);
+    const run = this.inLine(caller, waiter, options);
     const settled = run.catch(() => {});
     this.running.add(settled);
     try {
@@ -63,7 +76,7 @@ export class Waiting {
     } finally {
       this.line.remove(waiter);
       this.running.delete(settled);
-      signal?.removeEventListener('abort', onAbort);
+      if (signal) this.aborts.remove(signal, onAbort);
     }
   }
 
@@ -74,55 +87,82 @@ export class Waiting {
     this.wakeUp.close();
   }
 
-  private async inLine(caller: Caller, waiter: Waiter, waitMs: number, stealAfterMs: number): Promise<Won | Busy | TimedOut> {
+  private async inLine(caller: Caller, waiter: Waiter, options: WaitOptions): Promise<Entry | Busy | TimedOut> {
+    const { keys, lockId, index } = caller;
     const started = performance.now();
     const since = this.transitions.now();
-    const deadline = started + waitMs;
-    const { keys, lockId, index } = caller;
+    const deadline = started + options.waitMs;
+    const waited = () => Math.round(performance.now() - started);
     let arrived = 0;
-    let asked = started;
-    const ask = (joining: boolean) => {
+    const ask = () => {
       waiter.asking();
-      asked = performance.now();
-      const left = joining ? Math.max(0, Math.round(deadline - asked)) : -1;
-      return this.transitions.acquire(caller, { waitMs: left, channel: joining ? this.wakeUp.channel : '-', arrived }, stealAfterMs);
+      // Until this process listens it looks for itself, and nobody takes its silence for absence.
+      const channel = this.wakeUp.address;
+      waiter.readdress = !this.wakeUp.listening;
+      return this.transitions.acquire(caller, { waitMs: Math.max(0, Math.round(deadline - performance.now())), channel, arrived }, options.stealAfterMs);
     };
 
-    // Whoever joins the line listens first. A process that does not listen yet tries without joining, so that a free
-    // lock costs one round trip here too.
-    let reply = await ask(this.wakeUp.ready);
-    if (reply.kind === 'busy' && reply.reason !== 'lineFull') {
-      await this.wakeUp.open(this.transitions.connection.limitMs);
-      if (!waiter.interrupted) reply = await ask(true);
-    }
+    let reply: AcquireReply = await ask();
     for (;;) {
       if (waiter.interrupted) {
         // Without an answer Redis is told later: the caller must not wait for that, nor hear of it instead of its reason.
-        await this.transitions.leave(keys, lockId, index, 'back', since).catch(() => {});
+        await this.transitions.leave(keys, [{ lockId, index, keepMs: 0 }], 'back', since).catch(() => {});
         return Promise.reject(waiter.interrupted.value);
       }
-      if (reply.kind === 'acquired') {
-        return { outcome: 'acquired', asked, grant: { ...reply.grant, waitedMs: Math.round(performance.now() - started) } };
+      if (reply.outcome === 'acquired') {
+        // What it was given while it waited is no repetition of a call.
+        const again = reply.grant.again && arrived === 0;
+        return { ...reply, grant: { ...reply.grant, again, waitedMs: waited() } };
       }
-      if (reply.kind === 'busy') return busy(reply);
+      if (reply.outcome === 'busy') return reply;
       arrived = reply.ticket;
+      this.wakeUp.open();
       this.line.expect(keys.full, reply.nextMs);
       const event = await waiter.next(deadline);
-      if (event === 'look') {
-        reply = await this.askAgain(() => ask(true), reply);
+      if (typeof event === 'object') {
+        const entry = await this.enter(caller, event, options.confirm);
+        if (entry) return { ...entry, grant: { ...entry.grant, waitedMs: waited() } };
+        reply = await this.askAgain(ask, reply);
+      } else if (event === 'look') {
+        reply = await this.askAgain(ask, reply);
       } else if (event === 'deadline') {
-        asked = performance.now();
-        const { grant, queue } = await this.transitions.leave(keys, lockId, index, 'take');
-        const waitedMs = Math.round(performance.now() - started);
-        if (grant) reply = { kind: 'acquired', grant };
-        else return { outcome: 'timedOut', waitedMs, queue, holders: await this.holders(keys) };
+        const asked = performance.now();
+        const { grant, report } = await this.leaving.leave(keys, { lockId, index, keepMs: options.keepPlaceMs });
+        if (grant) reply = { outcome: 'acquired', asked, grant };
+        else {
+          const { queue, holders } = report;
+          return { outcome: 'timedOut', waitedMs: waited(), queue, holders, ...(options.keepPlaceMs > 0 && { lockId }) };
+        }
       }
     }
   }
 
-  /** Who is in the way, for people. That the line was left is certain already, so this must not fail. */
-  private async holders(keys: LockKeys): Promise<TimedOut['holders']> {
-    return (await this.transitions.status(keys).catch(() => undefined))?.holders ?? [];
+  /**
+   * Takes what was handed over. The lease is the caller's already, for as long as a hand-over lasts unclaimed, so a message
+   * that is certainly fresh is as good as an answer: the claim runs beside the entry.
+   * @returns nothing where the hand-over is void by now
+   */
+  private async enter({ keys, lockId, index, ttlMs }: Caller, { fence, at, queue }: HandOver, confirm: boolean): Promise<Entry | undefined> {
+    const asked = performance.now();
+    const age = this.transitions.since(at);
+    const claim = this.transitions.heartbeat(keys, lockId, fence, 0, '-', index);
+    const grant: Grant = { fencingToken: fence, ttlMs, expiresAt: at + Math.min(CLAIM_MS, ttlMs), queue, again: false, waitedMs: 0 };
+    if (!confirm && age < FRESH_MS) {
+      return { outcome: 'acquired', grant, asked: asked - age, claim: this.claimed(keys, lockId, index, claim) };
+    }
+    const answer = await claim.catch((error: unknown) =>
+      error instanceof RedisLockError && error.code === 'unavailable' ? undefined : Promise.reject(error),
+    );
+    if (answer?.outcome !== 'alive') return undefined;
+    return { outcome: 'acquired', asked, grant: { ...grant, ttlMs: answer.ttlMs, expiresAt: answer.expiresAt } };
+  }
+
+  /** The end of a claim for one who entered already: if it came too late, the place in line is nobody's. */
+  private async claimed(keys: LockKeys, lockId: string, index: string | undefined, claim: Promise<Alive | Lost>): Promise<Alive | Lost> {
+    const late = (): Lost => ({ outcome: 'lost', reason: 'expired', at: Date.now() });
+    const answer = await claim.catch(late);
+    if (answer.outcome === 'lost') this.transitions.disown(keys, lockId, index, 'unclaimed');
+    return answer;
   }
 
   /** While Redis is away a waiter stays a waiter, until its deadline; whatever else is wrong ends the wait. */
@@ -132,24 +172,37 @@ export class Waiting {
     );
   }
 
-  private hear({ kind, lockId, key }: Message): void {
-    if (kind === 'look') {
-      this.line.expect(key, CLAIM_MS);
-      return;
-    }
-    const waiter = this.line.find(key, lockId);
-    if (waiter) waiter.notify();
+  private handOver(message: HandOver): void {
+    const waiter = this.line.find(message.key, message.lockId);
+    if (waiter) waiter.hand(message);
     // Nobody here waits for it any more: on with it to the next in line. Unless it was claimed already: the message can
     // come after the answer that said so, and its holder is at work by now.
-    else this.transitions.disown(this.transitions.keysOfFull(key), lockId, undefined, 'unclaimed');
+    else this.transitions.disown(this.transitions.keysOfFull(message.key), message.lockId, undefined, 'unclaimed');
   }
 
-  private async look(witness: Waiter): Promise<number> {
-    const { keys, lockId } = witness;
-    const { nextMs, known, granted } = await this.transitions.look(keys, this.wakeUp.channel, lockId);
-    // Redis does not know our witness: it lost its data, and the others' places with it.
-    if (!known) this.line.all(keys.full).forEach((waiter) => waiter.notify());
-    for (const id of granted) this.line.find(keys.full, id)?.notify();
+  /** This process listens from now on, or again: messages that were sent meanwhile are gone. */
+  private async lookForAll(full: string): Promise<void> {
+    const waiters = this.line.all(full);
+    for (let i = 0; i < waiters.length; i += BATCH) {
+      // Redis not reachable: then it will be listened to anew.
+      await this.look(waiters.slice(i, i + BATCH)).catch(() => {});
+    }
+  }
+
+  /** @param waiters some of one key: what Redis knows of them is found out too */
+  private async look(waiters: Waiter[]): Promise<number> {
+    const [witness] = waiters;
+    if (!witness) return -1;
+    const { keys } = witness;
+    const readdress = waiters.some((waiter) => waiter.readdress);
+    const address = this.wakeUp.address;
+    const { nextMs, told, concerned } = await this.transitions.look(keys, address, waiters.map(({ lockId }) => lockId), readdress);
+    if (readdress && told && this.wakeUp.listening) waiters.forEach((waiter) => (waiter.readdress = false));
+    for (const id of concerned) {
+      // Redis does not know the one witness: it lost its data, and the others' places with it.
+      if (waiters.length === 1 && witness.lockId === id) this.line.all(keys.full).forEach((waiter) => waiter.notify());
+      else this.line.find(keys.full, id)?.notify();
+    }
     return nextMs;
   }
 }

@@ -1,100 +1,107 @@
 import { stayInBackground, type Client } from './connection';
 import { channelName } from './keys';
 
-/** `grant <lock id> <key>`: this waiter was given the lock. `look - <key>`: something will change soon. */
-export type Message = { kind: 'grant' | 'look'; lockId: string; key: string };
+/** `grant <lock id> <fence> <ms of Redis' clock> <length of the line> <key>`: this waiter was given the lock. */
+export interface HandOver {
+  key: string;
+  lockId: string;
+  fence: number;
+  at: number;
+  queue: number;
+}
+
+interface Listener {
+  onHandOver(message: HandOver): void;
+  /** `look <key>`: the lock was handed to another process, and something will change soon. */
+  onLook(key: string): void;
+  /** After every subscription: messages that were sent meanwhile are gone, so everybody has to ask again. */
+  onListening(): void;
+}
 
 /**
  * The one subscriber connection and one channel of this process. Opened when somebody waits for the first time.
- * Where the user has no right to subscribe, `polling` is true and waiters look for themselves.
+ * Waiting works without it too, slower: where the user has no right to subscribe, and until it is open.
  */
 export class WakeUp {
   private client: Client | undefined;
-  private opening: Promise<void> | undefined;
-  private listening = false;
+  private subscribed = false;
+  /** Once it has listened, a message that does not arrive says that this process is away. */
+  private heard = false;
   private name = channelName();
 
   constructor(
     private readonly make: () => Client,
-    private readonly onMessage: (message: Message) => void,
-    /** After every subscription: messages that were sent meanwhile are gone, so everybody has to ask again. */
-    private readonly onListening: () => void,
+    private readonly listener: Listener,
   ) {}
 
-  get channel(): string {
-    return this.name;
+  /** Where this process is told of a grant; `poll:…` while it can't be told and looks for itself. */
+  get address(): string {
+    return this.heard ? this.name : `poll:${this.name}`;
   }
 
-  get polling(): boolean {
-    return this.name.startsWith('poll:');
+  get listening(): boolean {
+    return this.subscribed;
   }
 
-  get ready(): boolean {
-    return this.listening || this.polling;
-  }
-
-  /** Resolves once messages arrive, or it is known that they never will. Never rejects: waiting works without, slower. */
-  open(limitMs: number): Promise<void> {
-    if (this.ready) return Promise.resolve();
-    this.opening ??= this.connect();
-    return new Promise((resolve) => {
-      const timer = setTimeout(resolve, limitMs);
-      void this.opening?.then(() => {
-        clearTimeout(timer);
-        resolve();
-      });
-    });
+  /** Begins to listen, where that was not begun yet. */
+  open(): void {
+    if (!this.client && !this.refused) this.connect();
   }
 
   close(): void {
-    const client = this.client;
+    const { client } = this;
     this.client = undefined;
-    this.opening = undefined;
-    this.listening = false;
+    this.subscribed = false;
     client?.disconnect();
   }
 
-  private connect(): Promise<void> {
+  /** This user may not subscribe. */
+  private refused = false;
+
+  private connect(): void {
     const client = this.make();
     this.client = client;
-    return new Promise((resolve) => {
-      client.on('error', () => {});
-      client.on('message', (_channel: string, text: string) => {
-        const parts = /^(grant|look) (\S+) ([\s\S]*)$/.exec(text);
-        if (parts) this.onMessage({ kind: parts[1] as Message['kind'], lockId: parts[2] ?? '', key: parts[3] ?? '' });
-      });
-      client.on('close', () => {
-        this.listening = false;
-      });
-      client.on('reconnecting', () => stayInBackground(client));
-      // Refused, or given up by the caller's own rules: those who wait look for themselves, and the next one tries anew.
-      client.on('end', () => {
-        if (this.client === client) this.client = this.opening = undefined;
-        resolve();
-      });
-      const subscribe = () => {
-        stayInBackground(client);
-        client.subscribe(this.name).then(
-          () => {
-            if (this.client !== client) return;
-            this.listening = true;
-            resolve();
-            this.onListening();
-          },
-          (error: unknown) => {
-            // A dropped connection subscribes again when it is back; a refusal is final.
-            if (!/NOPERM|unknown command/i.test(String(error))) return;
-            if (this.client === client) this.name = `poll:${this.name}`;
-            client.disconnect();
-            resolve();
-            // Whoever is in line already has to be found there under the new name.
-            this.onListening();
-          },
-        );
-      };
-      client.on('ready', subscribe);
-      if (client.status === 'ready') subscribe();
-      else if (client.status === 'wait') client.connect().catch(() => {});
+    client.on('error', () => {});
+    client.on('message', (_channel: string, text: string) => this.hear(text));
+    client.on('close', () => {
+      this.subscribed = false;
     });
+    client.on('reconnecting', () => stayInBackground(client));
+    // Given up by the caller's own rules: the next one who waits tries anew.
+    client.on('end', () => {
+      if (this.client === client) this.client = undefined;
+    });
+    const subscribe = () => {
+      stayInBackground(client);
+      client.subscribe(this.name).then(
+        () => {
+          if (this.client !== client) return;
+          this.subscribed = this.heard = true;
+          this.listener.onListening();
+        },
+        (error: unknown) => {
+          // A dropped connection subscribes again when it is back; a refusal is final.
+          if (!/NOPERM|unknown command/i.test(String(error))) return;
+          this.refused = true;
+          this.heard = false;
+          client.disconnect();
+          // Whoever is in line under the channel's name has to be found there under the other one.
+          this.listener.onListening();
+        },
+      );
+    };
+    client.on('ready', subscribe);
+    if (client.status === 'ready') subscribe();
+    else if (client.status === 'wait') client.connect().catch(() => {});
+  }
+
+  private hear(text: string): void {
+    const grant = /^grant (\S+) (\d+) (\d+) (\d+) ([\s\S]*)$/.exec(text);
+    if (grant) {
+      const [, lockId = '', fence, at, queue, key = ''] = grant;
+      this.listener.onHandOver({ key, lockId, fence: Number(fence), at: Number(at), queue: Number(queue) });
+    } else if (text.startsWith('look ')) {
+      this.listener.onLook(text.slice(5));
+    }
   }
 }

@@ -1,10 +1,11 @@
 -- Takes a permit, claims one that was handed over, or joins the line. Safe to repeat with the same id.
 --
--- KEYS  as in shared/read.lua
+-- KEYS  as in shared/open.lua
 -- ARGV
 --   1 id  2 ttl
 --   3 latest     ms of Redis' clock after which the caller has given up; 0 = none
 --   4 terms      'renew limit'  5 whose  'holds owner': as they stand in the record
+--   The others may be left out by one who neither waits nor takes over:
 --   6 wait       ms to stay in line; -1 = do not join
 --   7 channel    where this process listens ('-' when it does not wait)
 --   8 arrived    µs of the first arrival, to return to the old place; 0 = now
@@ -13,8 +14,9 @@
 -- Returns { 'acquired', now, fence } (granted on the plain path: from now, as asked, with nobody in line)
 --       | { 'acquired', now, fence, ends, ttl, length of the line[, record of the robbed or ''[, '1' if this id held it already
 --           (then the hold is added, the lease renewed, and its TTL never shortened)]] }
---       | { 'waiting', now, ticket, position, length of the line, ms to the next change }
+--       | { 'waiting', now, ticket, ms to the next change }
 --       | { 'busy' … } (shared/answer.lua) | { 'late', now } | { 'wrongType', type }
+-- @include open
 -- @include plainAcquire
 -- @include read
 -- @include hold
@@ -22,19 +24,19 @@
 -- @include answer
 local me = asked(ARGV[1], ARGV[2], ARGV[4], ARGV[5])
 me.channel = ARGV[7]
-local latest, wait, stealAfter = tonumber(ARGV[3]), tonumber(ARGV[6]), tonumber(ARGV[9])
+local latest, wait, stealAfter = tonumber(ARGV[3]), tonumber(ARGV[6] or -1), tonumber(ARGV[9] or -1)
 
 -- The caller gave up on this very call: granting now would give the lock to nobody.
 if gone[me.id .. ':' .. ARGV[3]] or (latest > 0 and nowMs > latest) then return { 'late', nowMs } end
 
-local queued = rcall('ZCARD', LINE)
+local queued = rcall('HLEN', WAIT)
 local function acquired(m, robbed, again)
   index(m.id, m.ttl)
   return { 'acquired', nowMs, m.fence, m.ends, m.ttl, queued > 0 and rcall('ZCARD', LINE) or 0, robbed or again and '', again }
 end
 
 settle()
-hear(me.channel)
+if me.channel then hear(me.channel) end
 
 local held = byId[me.id]
 if held then
@@ -45,15 +47,14 @@ if held then
   return acquired(held, nil, '1')
 end
 
-queued = rcall('ZCARD', LINE)
-if queued == 0 and not foreign and living() < me.limit then return acquired(grant(me, me.ttl, 0)) end
+if queued == 0 and not foreign and room(me.limit) then return acquired(grant(me, me.ttl, 0)) end
 
-if stealAfter >= 0 and not foreign then
+if stealAfter >= 0 and not foreign and not room(me.limit) then
   local stalest
   for _, m in ipairs(members) do
     if m.ends > nowMs and m.ticket == 0 and (not stalest or m.beat < stalest.beat) then stalest = m end
   end
-  if stalest and living() >= me.limit and nowMs - stalest.beat > stealAfter then
+  if stalest and nowMs - stalest.beat > stealAfter then
     local m, robbed = takeOver(stalest, me)
     outOfLine(me.id)
     return acquired(m, robbed)
@@ -62,32 +63,27 @@ end
 
 local ticket
 if wait >= 0 then
-  ticket = tonumber(rcall('ZSCORE', LINE, me.id) or nil)
-  if ticket then
-    describe(me, wait)
-  else
-    if queued >= MAX_WAITERS then
-      promote(nil) -- those at the head may be past their deadlines
-      if rcall('ZCARD', LINE) >= MAX_WAITERS then return report('busy', 'lineFull') end
-    end
-    ticket = tonumber(ARGV[8])
-    if ticket == 0 then ticket = nowUs end
-    join(me, ticket, wait)
-    index(me.id, wait + me.ttl)
+  if queued >= MAX_WAITERS and not rcall('ZSCORE', LINE, me.id) then
+    promote(nil) -- those at the head may be past their deadlines
+    if rcall('HLEN', WAIT) >= MAX_WAITERS then return report('busy', 'lineFull') end
   end
+  local isNew
+  ticket = tonumber(ARGV[8])
+  ticket, isNew = join(me, ticket > 0 and ticket or nowUs, wait, queued == 0)
+  if isNew then index(me.id, wait + me.ttl) end
 end
 
-local mine, blocked
-if queued > 0 or living() < me.limit then
+-- Where there is no room, nobody in line can be served.
+local blocked = false
+if room() then
+  local mine
   mine, blocked = promote(me)
   if mine then return acquired(mine) end
 end
 
-if wait < 0 then
-  -- Room that the line left: everybody in it is deaf or silent just now.
-  if not foreign and not blocked and living() < me.limit then return acquired(grant(me, me.ttl, 0)) end
-  return report('busy', foreign and 'foreign' or 'held')
-end
-return {
-  'waiting', nowMs, ticket, (rcall('ZRANK', LINE, me.id) or 0) + 1, rcall('ZCARD', LINE), nextChange(),
-}
+if wait >= 0 then return { 'waiting', nowMs, ticket, nextChange() } end
+local fits = not foreign and room(me.limit)
+-- Room that the line left: everybody in it is deaf, silent or away just now.
+if fits and not blocked then return acquired(grant(me, me.ttl, 0)) end
+local living = occupancy(me.limit)
+return report('busy', foreign and 'foreign' or not fits and living < me.limit and 'otherLimit' or 'held')

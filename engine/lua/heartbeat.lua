@@ -1,6 +1,6 @@
--- Renews a lease; one that ran out is revived while nobody has entered in its place.
+-- Renews a lease, and claims one that was handed over; one that ran out is revived while nobody has entered in its place.
 --
--- KEYS  as in shared/read.lua
+-- KEYS  as in shared/open.lua
 -- ARGV
 --   1 id  2 ttl (0 = as before)  3 hold to add ('-' = none)  4 renewal interval to announce (-1 = as before)
 --   5 fence of the lease (0 = unknown)
@@ -8,6 +8,8 @@
 -- Returns { 'alive', now, fence, ends, ttl, '1' if revived, K's TTL in ms if a stranger shortened it, else '' }
 --       | { 'lost', now, reason, at, fence of who has it, owner of who has it }
 --       | { 'wrongType', type }
+-- @include open
+-- @include plainRenew
 -- @include read
 -- @include hold
 -- @include line
@@ -16,8 +18,14 @@ local id, ttl, hold, token = ARGV[1], tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[
 local before = longest(0)
 settle()
 local m = byId[id]
+if m and m.ticket > 0 and token > 0 and m.fence ~= token then
+  -- Handed over anew, since the lease that is meant ran out unclaimed. Others may have held the lock between the two.
+  remove(m)
+  rcall('HDEL', WAIT, id)
+  m = nil
+end
 if not m then
-  if rcall('ZCARD', LINE) > 0 then promote(nil) end
+  if room() then promote(nil) end
   local why = fate(id, token) or { 'notHeld', nowMs, '0', '' }
   return { 'lost', nowMs, unpack(why) }
 end

@@ -1,41 +1,69 @@
--- Ends a wait, in one step: nobody is told "timed out" and owns the lock.
+-- Ends waits, in one step: nobody is told "timed out" and owns the lock. Several of one key and process at once.
 --
--- KEYS  as in shared/read.lua
+-- KEYS  as in shared/open.lua; from 5 on the indexes that the callers name
 -- ARGV
---   1 id
---   2 what becomes of a lock that it was granted: 'take' = kept · 'back' = given back · 'unclaimed' = given back
+--   1 what becomes of a lock that was granted: 'take' = kept · 'back' = given back · 'unclaimed' = given back
 --     only if its process has not claimed it yet
---   3 'back' leaves a lease alone that was granted before this ms of Redis' clock; 0 = none
---   4 the latest time that an acquire of this id carried which was given up: it is refused, should it still
+--   2 'back' leaves a lease alone that was granted before this ms of Redis' clock; 0 = none
+--   3 the latest time that an acquire of these ids carried which was given up: it is refused, should it still
 --     arrive; 0 = no such call
---   5 ms for which it is refused
+--   4 ms for which it is refused
+--   5… for each caller: id, which of KEYS is its index (0 = none), ms for which its place in line is kept (0 = not)
 --
--- Returns { 'left', now, '1' if a grant was given back, length of the line }
---       | { 'yours', now, fence, ends, ttl, length of the line } | { 'wrongType', type }
+-- Returns { 'left', now, { … } (shared/answer.lua), for each caller: '' = left · 'back' = a grant was given back
+--           · { fence, ends, ttl } = the lock is its own }
+--       | { 'wrongType', type }
+-- @include open
 -- @include read
 -- @include hold
 -- @include line
-local id, mode, since, life = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[5])
+-- @include answer
+local mode, since, latest, life = ARGV[1], tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[4])
 
-local queued = rcall('ZCARD', LINE)
+rcall('HLEN', WAIT) -- a wrong type fails here
 settle()
-local m = byId[id]
-if m and mode == 'take' then
-  claim(m)
-  renew(m, m.ttl)
-  return { 'yours', nowMs, m.fence, m.ends, m.ttl, rcall('ZCARD', LINE) }
+local before, gaveBack = fence, false
+local results, leavers = {}, {}
+
+local function keepPlace(id, keepMs)
+  local text = rcall('HGET', WAIT, id)
+  if not text then return end
+  local w = waiter(id, text)
+  w.channel = '-'
+  describe(w, keepMs, false)
 end
 
-local keeps = m and m.ticket == 0 and (mode == 'unclaimed' or m.since < since)
-if m and not keeps then remove(m) end
-outOfLine(id)
-if KEYS[5] and not keeps then rcall('HDEL', KEYS[5], id) end
-local before = fence
-if queued > 0 or returned then promote(nil) end
-if m and not keeps and fence == before then coverRest() end
-if ARGV[4] ~= '0' then
-  -- Out of memory may refuse this one; the latest time that acquire carries still holds.
-  rpcall('HSET', LOCK, '!' .. id .. ':' .. ARGV[4], nowMs + life)
+for i = 5, #ARGV, 3 do
+  local id, place, keepMs = ARGV[i], tonumber(ARGV[i + 1]), tonumber(ARGV[i + 2])
+  local m = byId[id]
+  local result = ''
+  if m and mode == 'take' then
+    claim(m)
+    renew(m, m.ttl)
+    result = { m.fence, m.ends, m.ttl }
+  elseif not m and keepMs > 0 and rcall('ZSCORE', LINE, id) then
+    keepPlace(id, keepMs)
+  elseif not m or not (m.ticket == 0 and (mode == 'unclaimed' or m.since < since)) then
+    if m then
+      remove(m)
+      gaveBack, result = true, 'back'
+    end
+    leavers[#leavers + 1] = id
+    if place > 0 then rcall('HDEL', KEYS[place], id) end
+  end
+  results[#results + 1] = result
+end
+if #leavers > 0 then
+  rcall('ZREM', LINE, unpack(leavers))
+  rcall('HDEL', WAIT, unpack(leavers))
+end
+if room() then promote(nil) end
+if gaveBack and fence == before then coverRest() end
+if latest ~= '0' then
+  for i = 5, #ARGV, 3 do
+    -- Out of memory may refuse this one; the latest time that acquire carries still holds.
+    rpcall('HSET', LOCK, '!' .. ARGV[i] .. ':' .. latest, nowMs + life)
+  end
   if rcall('PTTL', LOCK) < life then rcall('PEXPIRE', LOCK, int(life)) end
 end
-return { 'left', nowMs, (m and not keeps) and '1' or '0', rcall('ZCARD', LINE) }
+return { 'left', nowMs, report('left', ''), unpack(results) }

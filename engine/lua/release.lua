@@ -1,6 +1,6 @@
 -- Gives a lease back and hands the lock to the first in line who answers. Safe to repeat.
 --
--- KEYS  as in shared/read.lua
+-- KEYS  as in shared/open.lua
 -- ARGV
 --   1 id  2 fence of the lease (0 = unknown)  3 hold to give back ('-' = all of them)
 --
@@ -8,6 +8,7 @@
 --       | { 'alreadyReleased', now }
 --       | { 'notHeld', now, reason, at, fence of who has it, owner of who has it }
 --       | { 'wrongType', type }
+-- @include open
 -- @include plainRelease
 -- @include read
 -- @include hold
@@ -15,7 +16,7 @@
 local id, token, hold = ARGV[1], tonumber(ARGV[2]), ARGV[3]
 
 -- Read before the first write, so that a wrong type fails there.
-local queued = rcall('ZCARD', LINE)
+local queued = rcall('HLEN', WAIT)
 settle()
 local m = byId[id]
 if m then
@@ -44,7 +45,7 @@ end
 if queued > 0 or returned then promote(nil) end
 local why = fate(id, token)
 if why and (token > 0 or why[1] ~= 'stateLost') then return { 'notHeld', nowMs, unpack(why) } end
--- Every holder that lost it is remembered above `floor`; so this one gave it back itself.
+-- Every holder that lost it is remembered from `floor` on; so this one gave it back itself.
 if token > 0 then return { 'alreadyReleased', nowMs } end
 if foreign then return { 'notHeld', nowMs, 'foreign', nowMs, '0', '' } end
 for _, other in ipairs(members) do

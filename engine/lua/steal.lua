@@ -1,7 +1,7 @@
 -- Takes a lock over from a holder that is gone, if it still is in the state that was asked for. Exactly one
 -- of several contenders succeeds: the first changes what the others compare with. Passes the line by.
 --
--- KEYS  as in shared/read.lua
+-- KEYS  as in shared/open.lua
 -- ARGV
 --   1 id  2 ttl
 --   3 latest  ms of Redis' clock after which the caller has given up; 0 = none
@@ -12,6 +12,7 @@
 --
 -- Returns { 'stolen', now, fence, ends, ttl, record of the robbed, or 'foreign' } | { 'notStolen', … } (shared/answer.lua)
 --       | { 'late', now } | { 'wrongType', type }
+-- @include open
 -- @include read
 -- @include hold
 -- @include line
@@ -56,7 +57,7 @@ for _, m in ipairs(members) do
   if m.ends > nowMs and m.ticket == 0 and matches(m) and (not victim or m.beat < victim.beat) then victim = m end
 end
 if not victim then
-  if living() == 0 then return report('notStolen', 'free') end
+  if occupancy(1) == 0 then return report('notStolen', 'free') end
   local reasons = { stale = 'notStale', noTtl = 'notForeign', fencingToken = 'otherHolder', any = 'tooYoung' }
   return report('notStolen', reasons[condition])
 end

@@ -1,5 +1,5 @@
 import { newKey, take, useBed } from './support/bed';
-import { age, expire } from './support/state';
+import { age, expire, inLine } from './support/state';
 import { until } from './support/until';
 
 /** After any run and its TTLs no key is left, and at no time is there one without a TTL. */
@@ -69,9 +69,9 @@ describe('what is left behind', () => {
     const key = newKey();
     const holder = await take(locks, key);
     const waiting = locks.acquire(key, { ttlMs: 1000, waitMs: 10_000 });
-    await until(async () => (await locks.status(key)).queue === 1);
-    const deaf = (locks as unknown as { waiters: { hear(message: unknown): void } }).waiters;
-    deaf.hear = () => {};
+    await inLine(bed.redis, key, 1);
+    const deaf = (locks as unknown as { waiters: { handOver(message: unknown): void } }).waiters;
+    deaf.handOver = () => {};
     await holder.release();
     const id = (await bed.redis.hkeys(`{${key}}:rl:lock`)).find((field) => field.startsWith('@'))!.slice(1);
     await expire(bed.redis, key, id);

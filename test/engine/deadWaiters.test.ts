@@ -1,5 +1,6 @@
 import { newKey, take, useBed } from './support/bed';
 import { Child } from './support/child';
+import { inLine } from './support/state';
 import { until } from './support/until';
 
 describe('waiters that do not answer', () => {
@@ -65,7 +66,7 @@ describe('waiters that do not answer', () => {
     const dead = await child();
     const holder = await take(locks, key, { ttlMs: 60_000 });
     for (const name of ['1', '2', '3']) void dead.acquire(name, key, { ttlMs: 30_000, waitMs: 30_000 });
-    await until(async () => (await locks.status(key)).queue === 3);
+    await inLine(bed.redis, key, 3);
     await dead.stop();
     await until(async () => ((await bed.redis.pubsub('CHANNELS', '*')) as string[]).length === 0);
     await holder.release();

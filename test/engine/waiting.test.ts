@@ -1,7 +1,7 @@
 import type { AcquireOptions, Locks } from '../../engine';
 import { newKey, take, useBed } from './support/bed';
 import { commandsDuring } from './support/commands';
-import { expire } from './support/state';
+import { expire, inLine } from './support/state';
 import { until } from './support/until';
 
 /** Waits in line; that it is rejected when the test closes its locks is nobody's concern. */
@@ -13,8 +13,6 @@ const wait = (locks: Locks, key: string, options: Partial<AcquireOptions> = {}) 
 
 describe('the waiting line', () => {
   const bed = useBed();
-  const inLine = (locks: Locks, key: string, length: number) => until(async () => (await locks.status(key)).queue === length);
-
   it('is served in order of arrival, across processes', async () => {
     const engines = [bed.locks(), bed.locks(), bed.locks()];
     const key = newKey();
@@ -30,7 +28,7 @@ describe('the waiting line', () => {
           await result.lock.release();
         }),
       );
-      await inLine(engines[0]!, key, i + 1);
+      await inLine(bed.redis, key, i + 1);
     }
     await first.release();
     await Promise.all(waits);
@@ -43,7 +41,7 @@ describe('the waiting line', () => {
     for (let round = 0; round < 20; round++) {
       const holder = await take(locks, key);
       const waiting = wait(patient, key);
-      await inLine(locks, key, 1);
+      await inLine(bed.redis, key, 1);
       const [, ...newcomers] = await Promise.all([
         holder.release(),
         ...Array.from({ length: 5 }, () => locks.acquire(key, { ttlMs: 1000 })),
@@ -61,7 +59,7 @@ describe('the waiting line', () => {
     const key = newKey();
     const holder = await take(locks, key, { limit: 2 });
     const alone = wait(locks, key, { limit: 1 });
-    await inLine(locks, key, 1);
+    await inLine(bed.redis, key, 1);
     expect((await locks.acquire(key, { ttlMs: 1000, limit: 2 })).outcome).toBe('busy');
     await holder.release();
     expect((await alone).outcome).toBe('acquired');
@@ -72,7 +70,7 @@ describe('the waiting line', () => {
     const key = newKey();
     const holder = await take(locks, key);
     void wait(locks, key, { lockId: 'the-same' });
-    await inLine(locks, key, 1);
+    await inLine(bed.redis, key, 1);
     await expire(bed.redis, key, holder.lockId);
 
     const asked = await bed.locks().acquire(key, { ttlMs: 30_000, lockId: 'the-same' });
@@ -85,7 +83,7 @@ describe('the waiting line', () => {
     const key = newKey();
     const holder = await take(bed.locks(), key, { ttlMs: 60_000 });
     const waits = Array.from({ length: 50 }, () => wait(locks, key));
-    await inLine(locks, key, 50);
+    await inLine(bed.redis, key, 50);
 
     const parked = await commandsDuring(bed.redis, () => new Promise((resolve) => setTimeout(resolve, 1500)));
     expect(parked.evalsha ?? 0).toBeLessThanOrEqual(1);
@@ -99,7 +97,7 @@ describe('the waiting line', () => {
     });
     expect(performance.now() - started).toBeLessThan(500);
     expect(handOff.publish).toBe(1);
-    expect(handOff.evalsha).toBeLessThanOrEqual(3);
+    expect((handOff.evalsha ?? 0) + (handOff.eval ?? 0)).toBeLessThanOrEqual(2);
   });
 
   it('ends at the deadline, not before and hardly later', async () => {
@@ -153,9 +151,9 @@ describe('the waiting line', () => {
         if (won.outcome === 'acquired') await won.lock.release();
       });
       all.push(left);
-      await inLine(locks, key, all.length);
+      await inLine(bed.redis, key, all.length);
     }
-    await inLine(locks, key, 3);
+    await inLine(bed.redis, key, 3);
     await holder.release();
     await Promise.all(all);
     expect(order.slice(0, 2).sort()).toEqual(['b timedOut', 'd timedOut']);
@@ -178,7 +176,7 @@ describe('the waiting line', () => {
     const key = newKey();
     const holder = await take(locks, key);
     const waits = [wait(locks, key), wait(locks, key)];
-    await inLine(locks, key, 2);
+    await inLine(bed.redis, key, 2);
     expect(await wait(locks, key)).toMatchObject({ outcome: 'busy', reason: 'lineFull', queue: 2 });
     await holder.release();
     expect((await waits[0]!).outcome).toBe('acquired');
@@ -189,9 +187,9 @@ describe('the waiting line', () => {
     const key = newKey();
     const holder = await take(locks, key);
     const waits = [wait(locks, key)];
-    await inLine(locks, key, 1);
+    await inLine(bed.redis, key, 1);
     waits.push(wait(locks, key));
-    await inLine(locks, key, 2);
+    await inLine(bed.redis, key, 2);
     await holder.release();
     expect(await waits[0]).toMatchObject({ outcome: 'acquired', lock: { grant: { queue: 1 } } });
   });
@@ -201,7 +199,7 @@ describe('the waiting line', () => {
     const key = newKey();
     const held = [await take(locks, key, { limit: 2 }), await take(locks, key, { limit: 2 })];
     const waits = [1, 2, 3].map(() => wait(locks, key, { limit: 2 }));
-    await inLine(locks, key, 3);
+    await inLine(bed.redis, key, 3);
     await Promise.all(held.map((lock) => lock.release()));
     expect((await Promise.all(waits.slice(0, 2))).map(({ outcome }) => outcome)).toEqual(['acquired', 'acquired']);
     expect(await locks.status(key)).toMatchObject({ queue: 1, holders: [{}, {}] });
@@ -216,7 +214,7 @@ describe('a grant that a message announces', () => {
     const key = newKey();
     const holder = await take(locks, key);
     const waiting = wait(locks, key, { waitMs: 1500 });
-    await until(async () => (await locks.status(key)).queue === 1);
+    await inLine(bed.redis, key, 1);
     // The same process, after a crash of the caller: the place in line is still there, the waiter is not.
     const line = (locks as unknown as { waiters: { line: { remove(waiter: unknown): void; all(): unknown[] } } }).waiters.line;
     line.all().forEach((waiter) => line.remove(waiter));
@@ -232,9 +230,9 @@ describe('a grant that a message announces', () => {
     const key = newKey();
     const lock = await take(locks, key);
     await wait(locks, key, { waitMs: 0 }); // from now on this process listens
-    const [channel] = (await bed.redis.pubsub('CHANNELS', 'rl:wake:*')) as string[];
-    expect(channel).toBeDefined();
-    await bed.redis.publish(channel!, `grant ${lock.lockId} ${key}`);
+    let channel: string | undefined;
+    await until(async () => ([channel] = (await bed.redis.pubsub('CHANNELS', 'rl:wake:*')) as string[]).length > 0);
+    await bed.redis.publish(channel!, `grant ${lock.lockId} ${lock.fencingToken} ${Date.now()} 0 ${key}`);
     // The next call on the same connection comes behind whatever the message made it do.
     await until(async () => (await locks.status(key)).holders.length === 1);
     for (let i = 0; i < 5; i++) expect((await lock.heartbeat()).outcome).toBe('alive');
@@ -246,19 +244,19 @@ describe('a grant that a message announces', () => {
     const key = newKey();
     const holder = await take(bed.locks(), key);
     const waits = [wait(slow, key)];
-    await until(async () => (await quick.status(key)).queue === 1);
+    await inLine(bed.redis, key, 1);
     waits.push(wait(quick, key));
-    await until(async () => (await quick.status(key)).queue === 2);
+    await inLine(bed.redis, key, 2);
     // Its process does not hear the message, and its grant runs out.
-    const deaf = (slow as unknown as { waiters: { hear(message: unknown): void } }).waiters;
-    const hear = deaf.hear;
-    deaf.hear = () => {};
+    const deaf = (slow as unknown as { waiters: { handOver(message: unknown): void } }).waiters;
+    const { handOver } = deaf;
+    deaf.handOver = () => {};
     await holder.release();
     const { holders } = await quick.status(key);
     expect(holders).toHaveLength(1);
     const id = (await bed.redis.hkeys(`{${key}}:rl:lock`)).find((field) => field.startsWith('@'))!.slice(1);
     await expire(bed.redis, key, id);
-    deaf.hear = hear;
+    deaf.handOver = handOver;
 
     const second = await waits[1]!;
     if (second.outcome !== 'acquired') throw new Error(second.outcome);

@@ -2,8 +2,8 @@
 --
 -- RETENTION, CLAIM, COUNTS and MAX_WAITERS stand in the first line of each script as it is loaded: see scripts.ts.
 
--- So many holders that lost the lock are remembered, to tell them who has it. Of older ones only the
--- highest fencing token is kept (`floor`): above it, "not remembered" means "released in good order".
+-- So many holders that lost the lock are remembered, to tell them who has it. Of older ones only a fencing token above
+-- theirs is kept (`floor`): from it on, "not remembered" means "released in good order".
 local REMEMBERED = 16
 
 local function record(m)
@@ -34,7 +34,7 @@ local function lose(m, reason, byFence, byOwner)
   local _, lines = string.gsub(lost, '\n', '\n')
   while lines > REMEMBERED do
     local token = string.match(lost, '^%S+ (%d+)')
-    floor = math.max(floor, tonumber(token))
+    floor = math.max(floor, token + 1)
     lost = string.sub(lost, string.find(lost, '\n', 1, true) + 1)
     lines = lines - 1
   end
@@ -60,7 +60,7 @@ local function fate(id, token)
   local reason
   if not fence or token > fence then
     reason = 'stateLost'
-  elseif token > 0 and token <= floor then
+  elseif token > 0 and token < floor then
     reason = 'unknown'
   else
     return nil
@@ -81,13 +81,19 @@ local function asked(id, ttl, terms, whose)
   return { id = id, ttl = tonumber(ttl), renew = tonumber(renew), limit = tonumber(limit), holds = holds, owner = owner }
 end
 
+-- The fencing token of the next grant.
+local function nextToken()
+  return math.max((fence or 0) + 1, nowUs)
+end
+
 -- Grants to `w` {id, ttl, limit, renew, holds, owner}. SET is the first write: out of memory and a
 -- refused permission end the script there, with nothing changed.
 local function grant(w, lease, ticket)
-  local token = math.max((fence or 0) + 1, nowUs)
+  local token = nextToken()
   local ends = nowMs + lease
   rcall('SET', K, token, 'PXAT', longest(ends))
-  while #members >= w.limit do
+  local _, limit = occupancy(w.limit)
+  while #members >= limit do
     local oldest
     for _, member in ipairs(members) do
       if member.ends <= nowMs and (not oldest or member.ends < oldest.ends) then oldest = member end
@@ -108,7 +114,7 @@ local function grant(w, lease, ticket)
   else
     -- The first grant that this state knows of. Whoever comes with an older token held the lock before Redis
     -- lost its data: he must not be told that he gave it back.
-    floor = token - 1
+    floor = token
     rcall('HSET', LOCK, 'fence', token, '@' .. m.id, m.text, 'floor', floor)
   end
   keepCompanion()
@@ -149,7 +155,7 @@ end
 -- After a holder went: K goes with the last one, else covers the longest lease that is left.
 local function coverRest()
   if foreign then return end
-  if living() == 0 then
+  if occupancy(1) == 0 then
     rcall('DEL', K)
     value = false
   else

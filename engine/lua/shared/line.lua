@@ -3,7 +3,8 @@
 
 -- A process that did not claim what was handed to it is passed over for so long, or until it speaks.
 local SILENT_MS = 60000
-local BATCH = 8
+-- So many of the line are looked at together: most often the first is served, and the second told.
+local FIRST_BATCH, BATCH = 2, 16
 
 -- A waiter as stored: channel deadline ttl limit renew holds owner.
 local function waiter(id, text)
@@ -21,21 +22,25 @@ local function outOfLine(id)
 end
 
 -- Notes what a waiter asks for, and from where: a repeated call may come from another process. Out of memory may
--- refuse the repetition, which does no harm.
-local function describe(w, waitMs)
+-- refuse the repetition, which does no harm. A place that is kept for one who went has '-' for a channel.
+local function describe(w, waitMs, isFirst)
   rpcall('HSET', WAIT, w.id, table.concat({
     w.channel, int(nowMs + waitMs), int(w.ttl), int(w.limit), int(w.renew), w.holds, w.owner,
   }, ' '))
-  -- Both live a minute longer than the last deadline in them.
+  -- Both live longer than the last deadline in them, by a minute at least: so not every waiter has to prolong them.
   local need = waitMs + CLAIM + 60000
-  if rcall('PTTL', LINE) < need then rcall('PEXPIRE', LINE, need) end
-  if rcall('PTTL', WAIT) < need then rcall('PEXPIRE', WAIT, need) end
+  if isFirst or rcall('PTTL', LINE) < need then
+    rcall('PEXPIRE', LINE, need + 60000)
+    rcall('PEXPIRE', WAIT, need + 60000)
+  end
 end
 
-local function join(w, ticket, waitMs)
-  rcall('HLEN', WAIT) -- fails here, before the first write, where the key has another type
-  rcall('ZADD', LINE, ticket, w.id)
-  describe(w, waitMs)
+-- Returns the ticket: that of the first arrival, where it stands in line already.
+local function join(w, ticket, waitMs, isFirst)
+  local isNew = rcall('ZADD', LINE, 'NX', ticket, w.id) == 1
+  if not isNew then ticket = tonumber(rcall('ZSCORE', LINE, w.id)) end
+  describe(w, waitMs, isFirst)
+  return ticket, isNew
 end
 
 -- A process took what it was given: from now on it is a lease like any other.
@@ -45,10 +50,11 @@ local function claim(m)
   rcall('HDEL', WAIT, m.id)
 end
 
--- A hand-over that was not claimed: back to the old place, and its process is taken for silent.
+-- A hand-over that was not claimed: back to the old place, and its process is taken for silent. Its lease is remembered
+-- as lost, for the process may have entered already.
 local returned = false
-local function takeBack(m, isSilent)
-  remove(m)
+local function takeBack(m, reason)
+  lose(m, reason or 'expired')
   local text = rcall('HGET', WAIT, m.id)
   if not text then return end
   returned = true
@@ -56,7 +62,7 @@ local function takeBack(m, isSilent)
   -- The line may have been empty, so this may be a new key.
   local life = rcall('PTTL', WAIT)
   if rcall('PTTL', LINE) < life then rcall('PEXPIRE', LINE, life) end
-  if isSilent then
+  if not reason then
     local channel = string.match(text, '^(%S+)')
     silent[channel] = nowMs + SILENT_MS
     rcall('HSET', LOCK, '~' .. channel, silent[channel])
@@ -69,15 +75,16 @@ local function settle()
     local m = members[i]
     local reason = revocation(m)
     if m.ticket > 0 and (reason or m.ends <= nowMs) then
-      takeBack(m, not reason)
+      takeBack(m, reason)
     elseif reason then
       lose(m, reason)
     end
   end
-  -- Somebody with a larger limit entered meanwhile: to revive this one would be one holder more than it asked for.
+  -- Others entered meanwhile who leave no room for one that ran out, by their limit or by its own: it can't be revived.
+  local living, fewest = occupancy(math.huge)
   for i = #members, 1, -1 do
     local m = members[i]
-    if m.ends <= nowMs and living() >= m.limit then
+    if m.ends <= nowMs and living >= math.min(m.limit, fewest) then
       local by = newest()
       lose(m, 'expired', by and int(by.fence), by and by.owner)
     end
@@ -131,9 +138,9 @@ local function promote(me)
   local selfId = me and me.id
   local mine, handedTo
   local blocked = false
-  local passed = 0
+  local passed, size = 0, FIRST_BATCH
   while true do
-    local batch = rcall('ZRANGE', LINE, passed, passed + BATCH - 1, 'WITHSCORES')
+    local batch = rcall('ZRANGE', LINE, passed, passed + size - 1, 'WITHSCORES')
     if #batch == 0 then return mine, blocked end
     local ids = {}
     for i = 1, #batch, 2 do ids[#ids + 1] = batch[i] end
@@ -142,13 +149,15 @@ local function promote(me)
       local w = texts[i] and waiter(id, texts[i])
       if not w or (w.deadline < nowMs and id ~= selfId) then
         outOfLine(id)
-      elseif blocked or living() >= w.limit then
+      elseif w.channel == '-' and id ~= selfId then
+        passed = passed + 1 -- its place is kept; nobody is there to be served or told
+      elseif blocked or not room(w.limit) then
         blocked = true
         -- Strict order: nobody behind passes. The next process is told of a hand-over to another one,
         -- so that it can look when that is not claimed.
         if not handedTo then return mine, true end
         if w.channel ~= handedTo then
-          tell(w.channel, 'look - ' .. K)
+          tell(w.channel, 'look ' .. K)
           return mine, true
         end
         passed = passed + 1
@@ -156,13 +165,19 @@ local function promote(me)
       elseif id == selfId then
         outOfLine(id)
         mine = grant(me, me.ttl, 0)
-      elseif not silent[w.channel] and tell(w.channel, 'grant ' .. id .. ' ' .. K) then
-        rcall('ZREM', LINE, id)
-        grant(w, CLAIM, tonumber(batch[i * 2]))
-        handedTo = w.channel
+      elseif not silent[w.channel] and not deaf[w.channel] then
+        local text = table.concat({ 'grant', id, int(nextToken()), int(nowMs), rcall('ZCARD', LINE) - 1, K }, ' ')
+        if tell(w.channel, text) then
+          rcall('ZREM', LINE, id)
+          grant(w, CLAIM, tonumber(batch[i * 2]))
+          handedTo = w.channel
+        else
+          passed = passed + 1
+        end
       else
         passed = passed + 1
       end
     end
+    size = BATCH
   end
 end

@@ -1,15 +1,5 @@
 -- The state of one lock, read once at the start of every script. Nothing is written here, so whatever
--- can fail for its type or its permission fails before the first write.
---
--- KEYS[1] K      what the user typed: a decimal number, present while a permit is held
--- KEYS[2] LOCK   hash: holders ("@id"), silent processes ("~channel"), calls that were given up ("!id:latest"),
---                the newest fencing token ("fence"), holders who lost it ("lost"), and the token ("floor") up to
---                which nothing is known of a holder that is gone
--- KEYS[3] LINE   sorted set: id of a waiter -> ticket (µs of its first arrival)
--- KEYS[4] WAIT   hash: id of a waiter -> what it asked for
--- KEYS[5]        optional hash: the locks of one execution, id -> K
-local K, LOCK, LINE, WAIT = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local rcall, rpcall = redis.call, redis.pcall
+-- can fail for its type or its permission fails before the first write. Needs open.lua.
 
 -- Losers of hand-built chains INCR K, so it drifts above our token: compare by range, never by equality.
 local DRIFT = 1000000
@@ -20,7 +10,6 @@ local function int(n)
   return string.format('%.0f', n)
 end
 
-local time = rcall('TIME')
 local nowUs = time[1] * 1000000 + time[2]
 local nowMs = math.floor(nowUs / 1000)
 
@@ -48,9 +37,8 @@ local function parse(id, text)
 end
 
 do
-  local flat = rcall('HGETALL', LOCK)
-  for i = 1, #flat, 2 do
-    local field, text = flat[i], flat[i + 1]
+  for i = 1, #stored, 2 do
+    local field, text = stored[i], stored[i + 1]
     local kind, name = string.byte(field), string.sub(field, 2)
     if kind == 64 then -- @
       local member = parse(name, text)
@@ -85,12 +73,22 @@ local function revocation(member)
   if not value and member.ends > nowMs then return 'keyDeleted' end
 end
 
-local function living()
-  local count = 0
+-- How many hold it, and the fewest that one of them or `limit` allows. A holder is never made one of more than it asked for.
+local function occupancy(limit)
+  local living = 0
   for _, member in ipairs(members) do
-    if member.ends > nowMs then count = count + 1 end
+    if member.ends > nowMs then
+      living = living + 1
+      if member.limit < limit then limit = member.limit end
+    end
   end
-  return count
+  return living, limit
+end
+
+-- Whether another one can enter who allows `limit`; without it, whether anybody can.
+local function room(limit)
+  local living, fewest = occupancy(limit or math.huge)
+  return living < fewest
 end
 
 -- The end of the longest living lease, at least `least`.

@@ -252,7 +252,7 @@ export class World {
     const real = {
       value: seen.value === '' ? undefined : seen.value.length === 16 && seen.fence ? { ours: Number(seen.value) - seen.fence } : { foreign: Number(seen.value) },
       fence: seen.fence && this.number(seen.fence),
-      floor: seen.floor && this.tokens.filter((token) => token <= seen.floor).length + 1,
+      floor: seen.floor && this.tokens.filter((token) => token < seen.floor).length + 1,
       holders: byName(seen.holders.map(({ id, token, living, given, ttl, limit, holds }) => ({ id, token: this.number(token), living, given, ttl, limit, holds }))),
       lost: byName(seen.lost.map(({ id, token, reason, by }) => ({ id, token: this.number(token), reason, by: this.number(by) }))),
       line: seen.line,

@@ -1,10 +1,18 @@
 import type Redis from 'ioredis';
+import { until } from './until';
 
 /** The one place in the tests that knows how the engine stores its state. */
 
 const companion = (key: string) => `{${key}}:rl:lock`;
 
 export const line = (key: string) => `{${key}}:rl:line`;
+
+/** Resolves when so many wait in line, and their processes listen. */
+export const inLine = (redis: Redis, key: string, length: number) =>
+  until(async () => {
+    const [count, waiters] = await Promise.all([redis.zcard(line(key)), redis.hvals(`{${key}}:rl:wait`)]);
+    return count === length && waiters.every((waiter) => !waiter.startsWith('poll:'));
+  });
 
 /** Puts a fencing token of the future into the state, as a server clock that was set back would leave it. */
 export async function setFence(redis: Redis, key: string, fence: number): Promise<void> {

@@ -1,0 +1,53 @@
+import type { LockKeys } from './keys';
+import type { Report } from './replies';
+import type { Leaver, Transitions } from './transitions';
+import type { Grant } from './types';
+
+export interface Left {
+  /** The lock was granted before the time was over: it is kept. */
+  grant?: Grant;
+  report: Report;
+}
+
+interface Group {
+  keys: LockKeys;
+  leavers: Leaver[];
+  ends: Array<{ resolve: (left: Left) => void; reject: (error: unknown) => void }>;
+}
+
+/** So many leave in one script: arguments of one call in Lua are limited. */
+const BATCH = 500;
+
+/** Waits for one key that end in the same moment leave the line together: a thousand of them cost two scripts. */
+export class Leaving {
+  private readonly groups = new Map<string, Group>();
+
+  constructor(private readonly transitions: Transitions) {}
+
+  leave(keys: LockKeys, leaver: Leaver): Promise<Left> {
+    let group = this.groups.get(keys.full);
+    if (!group) {
+      const opened: Group = { keys, leavers: [], ends: [] };
+      group = opened;
+      this.groups.set(keys.full, opened);
+      // The timers of this moment have run by then.
+      setImmediate(() => this.close(opened));
+    }
+    const { leavers, ends } = group;
+    leavers.push(leaver);
+    const left = new Promise<Left>((resolve, reject) => ends.push({ resolve, reject }));
+    if (leavers.length === BATCH) this.close(group);
+    return left;
+  }
+
+  private close(group: Group): void {
+    const { keys, leavers, ends } = group;
+    // A full one was closed before its time.
+    if (this.groups.get(keys.full) !== group) return;
+    this.groups.delete(keys.full);
+    this.transitions.leave(keys, leavers, 'take').then(
+      ({ report, grants }) => ends.forEach(({ resolve }, i) => resolve({ report, ...(grants[i] && { grant: grants[i] }) })),
+      (error: unknown) => ends.forEach(({ reject }) => reject(error)),
+    );
+  }
+}
