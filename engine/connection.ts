@@ -54,6 +54,8 @@ export interface Call<A, T = A> {
   limitMs?: number;
   /** Nobody awaits the answer: the process may end before it comes. */
   inBackground?: boolean;
+  /** It has left before this returns: what the caller does next may keep the process busy for long. */
+  atOnce?: boolean;
 }
 
 interface Parked {
@@ -99,7 +101,7 @@ export class Connection {
    * Runs a call on a connected client.
    * @throws RedisLockError
    */
-  run<A, T = A>({ call, read, mend, limitMs = this.limitMs, inBackground = false }: Call<A, T>): Promise<T> {
+  run<A, T = A>({ call, read, mend, limitMs = this.limitMs, inBackground = false, atOnce = false }: Call<A, T>): Promise<T> {
     return new Promise<T>((resolve, reject) => {
       let settled = false;
       let sent = false;
@@ -154,6 +156,7 @@ export class Connection {
         // One on its own leaves at once.
         if (this.deadlines.size > 1) sendTogether(client);
         call(client).then(onAnswer, onError);
+        if (atOnce) sendNow(client);
       };
       const self: Parked & Pending = {
         retry: attempt,
@@ -260,6 +263,16 @@ export class Connection {
   }
 }
 
+/** A socket, and how many commands wait in it. */
+type Together = Writable & { together?: number | undefined };
+
+function sendNow(client: Client): void {
+  const { stream } = client as unknown as { stream?: Together };
+  if (stream?.together === undefined) return;
+  stream.uncork();
+  stream.cork();
+}
+
 /** So many commands leave in one write. */
 const MOST_TOGETHER = 8;
 
@@ -268,7 +281,7 @@ const MOST_TOGETHER = 8;
  * else that a process does for a command. Not in one, for Redis shall be at work on the first while the others are made.
  */
 function sendTogether(client: Client): void {
-  const { stream } = client as unknown as { stream?: Writable & { together?: number } };
+  const { stream } = client as unknown as { stream?: Together };
   if (!stream) return;
   if (stream.together === undefined) {
     stream.together = 0;

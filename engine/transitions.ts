@@ -173,8 +173,8 @@ export class Transitions {
   }
 
   /** @param token 0 = unknown @param ttlMs 0 = as before @param hold '-' = adds none */
-  heartbeat(keys: LockKeys, lockId: string, token: number, ttlMs: number, hold: string, index?: string): Promise<Alive | Lost> {
-    return this.script('heartbeat', keys, [lockId, ttlMs, hold, -1, token], { index }, (reply): Alive | Lost => {
+  heartbeat(keys: LockKeys, lockId: string, token: number, ttlMs: number, hold: string, index?: string, atOnce = false): Promise<Alive | Lost> {
+    return this.script('heartbeat', keys, [lockId, ttlMs, hold, -1, token], { index, atOnce }, (reply): Alive | Lost => {
       if (reply[0] === 'lost') return { outcome: 'lost', ...loss(reply) };
       const [, , fence, ends, ttl, revived, shortened] = reply;
       return {
@@ -276,7 +276,7 @@ export class Transitions {
     name: ScriptName,
     keys: LockKeys,
     args: Array<string | number>,
-    { index, all, limitMs, inBackground }: { index?: string | undefined; all?: string[]; limitMs?: number; inBackground?: boolean },
+    { index, all, limitMs, inBackground, atOnce }: { index?: string | undefined; all?: string[]; limitMs?: number; inBackground?: boolean; atOnce?: boolean },
     read: (reply: Reply) => T,
   ): Promise<T> {
     const sent = performance.now();
@@ -292,6 +292,7 @@ export class Transitions {
       },
       ...(limitMs !== undefined && { limitMs }),
       ...(inBackground && { inBackground }),
+      ...(atOnce && { atOnce }),
     });
   }
 
