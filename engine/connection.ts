@@ -1,7 +1,7 @@
-import type { Writable } from 'node:stream';
 import Redis, { type Cluster, type RedisOptions } from 'ioredis';
-import { Deadlines, type Pending } from './deadlines';
-import { RedisLockError, explain, isFatal, isPassing, unavailable } from './errors';
+import { Attempts, type Call, type Ways } from './attempts';
+import { Deadlines } from './deadlines';
+import { RedisLockError, explain, isFatal, unavailable } from './errors';
 
 export type Client = Redis | Cluster;
 
@@ -44,25 +44,6 @@ function clientOptions(options: RedisOptions | undefined, connectTimeoutMs: numb
   };
 }
 
-/** Something to ask Redis. */
-export interface Call<A, T = A> {
-  call: (client: Client) => Promise<A>;
-  /** Makes the result of an answer; what it throws is passed on. */
-  read?: (answer: A) => T;
-  /** Whether `call` will do otherwise after this error, so that it is worth another attempt. */
-  mend?: (error: unknown) => boolean;
-  limitMs?: number;
-  /** Nobody awaits the answer: the process may end before it comes. */
-  inBackground?: boolean;
-  /** It has left before this returns: what the caller does next may keep the process busy for long. */
-  atOnce?: boolean;
-}
-
-interface Parked {
-  retry: () => void;
-  fail: (error: unknown) => void;
-}
-
 /**
  * One ioredis client with bounded failure: every call ends within its limit with an answer or a clear error,
  * whatever the connection does. A client that we were handed is never closed or reset here.
@@ -71,9 +52,17 @@ export class Connection {
   private lastError: unknown;
   private current: Client;
   private closed = false;
-  /** Calls that wait for a connection. One set for all, since a listener each would be hundreds on one client. */
-  private readonly parked = new Set<Parked>();
+  private readonly parked = new Set<Attempts<unknown, unknown>>();
   private readonly deadlines = new Deadlines();
+  private readonly ways: Ways = {
+    deadlines: this.deadlines,
+    parked: this.parked,
+    ready: () => (this.current.status === 'ready' && !this.closed ? this.current : undefined),
+    connect: () => this.connect(),
+    reset: () => this.reset(),
+    explain: (error) => explain(error, this.server),
+    timeout: (sent, last) => this.timeout(this.limitMs, sent ? last : this.lastError),
+  };
 
   constructor(
     client: Client,
@@ -101,77 +90,8 @@ export class Connection {
    * Runs a call on a connected client.
    * @throws RedisLockError
    */
-  run<A, T = A>({ call, read, mend, limitMs = this.limitMs, inBackground = false, atOnce = false }: Call<A, T>): Promise<T> {
-    return new Promise<T>((resolve, reject) => {
-      let settled = false;
-      let sent = false;
-      let last: unknown;
-      const finish = () => {
-        settled = true;
-        this.deadlines.remove(self);
-        if (this.parked.size > 0) this.parked.delete(self);
-      };
-      const fail = (error: unknown) => {
-        if (settled) return;
-        finish();
-        reject(explain(error, this.server));
-      };
-      const onAnswer = (answer: A) => {
-        if (settled) return;
-        finish();
-        try {
-          resolve(read ? read(answer) : (answer as unknown as T));
-        } catch (error) {
-          reject(error as Error);
-        }
-      };
-      const onError = (error: unknown) => {
-        if (mend?.(error)) {
-          attempt();
-          return;
-        }
-        if (isReply(error) && !isPassing(error)) {
-          if (/READONLY/.test(String(error))) this.reset();
-          fail(error);
-          return;
-        }
-        last = error;
-        if (this.current.status !== 'ready') attempt();
-        // No answer, though connected (a time limit of the caller's own client, for one), or not yet.
-        else setTimeout(attempt, 50 + Math.random() * 50).unref();
-      };
-      const attempt = () => {
-        if (settled) return;
-        if (this.closed) {
-          fail(new RedisLockError('closed', 'These locks were closed.', 'Create them anew.'));
-          return;
-        }
-        const client = this.current;
-        if (client.status !== 'ready') {
-          this.parked.add(self);
-          this.connect(fail);
-          return;
-        }
-        sent = true;
-        // One on its own leaves at once.
-        if (this.deadlines.size > 1) sendTogether(client);
-        call(client).then(onAnswer, onError);
-        if (atOnce) sendNow(client);
-      };
-      const self: Parked & Pending = {
-        retry: attempt,
-        fail,
-        until: performance.now() + limitMs,
-        inBackground,
-        expire: () => {
-          // An answer may never come on this socket (half open). The next call shall not wait for it as well.
-          if (sent) this.reset();
-          fail(this.timeout(this.limitMs, sent ? last : this.lastError));
-        },
-      };
-      this.deadlines.add(self);
-      attempt();
-    });
+  run<A, T = A>(call: Call<A, T>): Promise<T> {
+    return new Promise<T>((resolve, reject) => new Attempts(this.ways, call, this.limitMs, resolve, reject).next());
   }
 
   /** The error of a call whose time is over. */
@@ -203,7 +123,7 @@ export class Connection {
     if (!isFatal(error)) return;
     // Refused is refused: no further attempts in the background, and the next call starts afresh.
     this.replace();
-    for (const { fail } of [...this.parked]) fail(error);
+    for (const call of [...this.parked]) call.fail(error);
   };
 
   private readonly onConnect = () => {
@@ -220,7 +140,7 @@ export class Connection {
   private readonly retryParked = () => {
     const calls = [...this.parked];
     this.parked.clear();
-    for (const { retry } of calls) retry();
+    for (const call of calls) call.next();
   };
 
   private adopt(client: Client): Client {
@@ -250,51 +170,16 @@ export class Connection {
     if (this.make && this.current.status === 'ready') this.current.disconnect(true);
   }
 
-  /** Sees to it that a connection comes about, where nobody does yet. */
-  private connect(fail: (error: unknown) => void): void {
+  private connect(): RedisLockError | undefined {
+    if (this.closed) return new RedisLockError('closed', 'These locks were closed.', 'Create them anew.');
     if (this.current.status === 'end') {
       if (!this.make) {
-        fail(new RedisLockError('closed', `The Redis client for ${this.server} is closed.`, 'Connect it, or create another.'));
-        return;
+        return new RedisLockError('closed', `The Redis client for ${this.server} is closed.`, 'Connect it, or create another.');
       }
       this.replace();
     }
     if (this.current.status === 'wait') this.current.connect().catch(() => {});
-  }
-}
-
-/** A socket, and how many commands wait in it. */
-type Together = Writable & { together?: number | undefined };
-
-function sendNow(client: Client): void {
-  const { stream } = client as unknown as { stream?: Together };
-  if (stream?.together === undefined) return;
-  stream.uncork();
-  stream.cork();
-}
-
-/** So many commands leave in one write. */
-const MOST_TOGETHER = 8;
-
-/**
- * What is sent until the callbacks of this moment have run leaves in few writes: a write to a socket costs more than all
- * else that a process does for a command. Not in one, for Redis shall be at work on the first while the others are made.
- */
-function sendTogether(client: Client): void {
-  const { stream } = client as unknown as { stream?: Together };
-  if (!stream) return;
-  if (stream.together === undefined) {
-    stream.together = 0;
-    stream.cork();
-    process.nextTick(() => {
-      stream.together = undefined;
-      stream.uncork();
-    });
-  }
-  stream.together += 1;
-  if (stream.together % MOST_TOGETHER === 0) {
-    stream.uncork();
-    stream.cork();
+    return undefined;
   }
 }
 
@@ -306,9 +191,4 @@ export function stayInBackground(client: Client): void {
   const { stream, reconnectTimeout } = client as unknown as { stream?: { unref?: () => void }; reconnectTimeout?: { unref?: () => void } | null };
   stream?.unref?.();
   reconnectTimeout?.unref?.();
-}
-
-/** An answer of Redis, as opposed to a failure of the connection. */
-function isReply(error: unknown): boolean {
-  return error instanceof Error && error.name === 'ReplyError';
 }

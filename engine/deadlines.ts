@@ -5,6 +5,9 @@ export interface Pending {
   /** Nobody awaits it: the process may end before. */
   inBackground: boolean;
   expire(): void;
+  /** Neighbours in the list of `Deadlines`. */
+  earlier?: Pending | undefined;
+  later?: Pending | undefined;
 }
 
 /**
@@ -12,24 +15,35 @@ export interface Pending {
  * of its bookkeeping. While one is awaited the timer keeps the process alive, which the socket does not.
  */
 export class Deadlines {
-  private readonly pending = new Set<Pending>();
+  // A list through its own members: a Set that is filled and emptied all the time keeps the garbage collector busy.
+  private first: Pending | undefined;
+  private count = 0;
   private awaited = 0;
   private timer: NodeJS.Timeout | undefined;
   private due = Infinity;
 
   get size(): number {
-    return this.pending.size;
+    return this.count;
   }
 
   add(call: Pending): void {
-    this.pending.add(call);
+    this.count += 1;
+    call.later = this.first;
+    if (this.first) this.first.earlier = call;
+    this.first = call;
     if (call.until < this.due) this.arm(call.until);
     if (!call.inBackground && (this.awaited += 1) === 1) this.timer?.ref();
   }
 
+  /** Once for each call that was added. */
   remove(call: Pending): void {
-    if (!this.pending.delete(call) || call.inBackground) return;
-    if ((this.awaited -= 1) === 0) this.timer?.unref();
+    this.count -= 1;
+    const { earlier, later } = call;
+    if (earlier) earlier.later = later;
+    else this.first = later;
+    if (later) later.earlier = earlier;
+    call.earlier = call.later = undefined;
+    if (!call.inBackground && (this.awaited -= 1) === 0) this.timer?.unref();
   }
 
   /** No timer is left behind; what is pending has to be ended otherwise. */
@@ -51,10 +65,12 @@ export class Deadlines {
     // A timer may fire a fraction of a millisecond early.
     const now = performance.now() + 1;
     let next = Infinity;
-    for (const call of [...this.pending]) {
-      if (call.until <= now) call.expire();
+    const over: Pending[] = [];
+    for (let call = this.first; call; call = call.later) {
+      if (call.until <= now) over.push(call);
       else next = Math.min(next, call.until);
     }
+    for (const call of over) call.expire();
     if (next < this.due) this.arm(next);
   }
 }

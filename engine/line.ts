@@ -1,7 +1,8 @@
 import type { LockKeys } from './keys';
 import type { HandOver } from './wakeup';
 
-const LOOK_MS = 5000;
+/** Whatever happened without a message is found in less than 5 s. */
+const LOOK_MS = 4950;
 /** Without messages (no right to subscribe) a waiter must find its grant before the claim time is over. */
 const POLL_MS = 1000;
 /** In one script. */
@@ -10,8 +11,8 @@ const LONGEST_TIMER = 2 ** 31 - 1;
 
 /** A caller that is parked in the line. It awaits `next()`, asks Redis, and parks again. */
 export class Waiter {
-  /** Its messages have to be sent elsewhere as soon as this process listens. */
-  readdress = false;
+  /** Where Redis sends its messages. */
+  address = '';
   private signalled = false;
   private handed: HandOver | undefined;
   private reason: { value: unknown } | undefined;
@@ -88,9 +89,6 @@ interface Group {
   due: number;
 }
 
-/** Whether messages for all of its waiters come to where this process listens. */
-const hears = (group: Group) => [...group.waiters.values()].every(({ readdress }) => !readdress);
-
 /**
  * The waiters of this process by key, without any Redis command in it. One timer per key looks when the lease that was
  * last seen has run out, and at least every 5 s, however many wait.
@@ -101,7 +99,8 @@ export class WaitingLine {
   constructor(
     /** Asks Redis about a key, for some of its waiters; answers the ms to the next change (-1: none known). */
     private readonly look: (waiters: Waiter[]) => Promise<number>,
-    private readonly listening: () => boolean,
+    /** Where messages have to go, and whether somebody listens there. */
+    private readonly wakeUp: { readonly address: string; readonly listening: boolean },
   ) {}
 
   get size(): number {
@@ -143,7 +142,7 @@ export class WaitingLine {
   expect(full: string, nextMs: number): void {
     const group = this.groups.get(full);
     if (!group) return;
-    const slow = (this.listening() ? LOOK_MS : POLL_MS) * (0.7 + 0.3 * Math.random());
+    const slow = this.wakeUp.listening ? LOOK_MS : POLL_MS;
     // A few ms after the lease's end, spread, so that not every process asks at once.
     const delay = nextMs < 0 ? slow : Math.min(slow, nextMs + 2 + Math.random() * 8);
     const due = performance.now() + delay;
@@ -154,14 +153,19 @@ export class WaitingLine {
     group.timer.unref();
   }
 
+  /** Whether messages for all of these go where they have to. */
+  private reaches(group: Group): boolean {
+    return [...group.waiters.values()].every(({ address }) => address === this.wakeUp.address);
+  }
+
   private async tick(full: string, group: Group): Promise<void> {
     group.timer = undefined;
     const first = group.waiters.values().next().value;
     if (!first) return;
     // One speaks for all, unless their messages go astray.
-    const waiters = hears(group) ? [first] : [...group.waiters.values()].slice(0, MOST_ASKED_FOR);
+    const waiters = this.reaches(group) ? [first] : [...group.waiters.values()].slice(0, MOST_ASKED_FOR);
     // Redis not reachable: the waiters go on until their deadlines, and so does this.
     const nextMs = await this.look(waiters).catch(() => -1);
-    if (this.groups.get(full) === group) this.expect(full, hears(group) || (nextMs >= 0 && nextMs < POLL_MS) ? nextMs : POLL_MS);
+    if (this.groups.get(full) === group) this.expect(full, this.reaches(group) || (nextMs >= 0 && nextMs < POLL_MS) ? nextMs : POLL_MS);
   }
 }

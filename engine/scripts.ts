@@ -44,13 +44,13 @@ export class Scripts {
   }
 
   /** One round trip: the text at the first use of a connection or with `asText`, its hash from then on. */
-  run(client: Client, name: ScriptName, keys: string[], args: Array<string | number>, asText: boolean): Promise<Reply> {
+  run(client: Client, name: ScriptName, keys: string[], args: Array<string | number>, asText: boolean): Promise<Reply | string> {
     const { sha, source } = this.loaded.get(name) ?? this.load(name);
     if (!asText && !this.hashRefused && this.known.has(name)) {
-      return client.evalsha(sha, keys.length, ...keys, ...args) as Promise<Reply>;
+      return client.evalsha(sha, keys.length, ...keys, ...args) as Promise<Reply | string>;
     }
     this.known.add(name);
-    return client.eval(source, keys.length, ...keys, ...args) as Promise<Reply>;
+    return client.eval(source, keys.length, ...keys, ...args) as Promise<Reply | string>;
   }
 
   /**

@@ -285,7 +285,8 @@ export class Transitions {
     return this.connection.run({
       call: (client) => this.scripts.run(client, name, named, args, asText),
       mend: (error) => !asText && (asText = this.scripts.needsText(error)),
-      read: (reply) => {
+      read: (answer) => {
+        const reply: Reply = typeof answer === 'string' ? answer.split(' ') : answer;
         if (reply[0] === 'wrongType') throw wrongType(keys.key, String(reply[1]));
         this.clock.learn(Number(reply[1]), sent);
         return read(reply);

@@ -40,7 +40,7 @@ export class Waiting {
     });
     this.line = new WaitingLine(
       (waiters) => this.look(waiters),
-      () => this.wakeUp.listening,
+      this.wakeUp,
     );
     this.leaving = new Leaving(transitions);
   }
@@ -97,9 +97,9 @@ export class Waiting {
     const ask = () => {
       waiter.asking();
       // Until this process listens it looks for itself, and nobody takes its silence for absence.
-      const channel = this.wakeUp.address;
-      waiter.readdress = !this.wakeUp.listening;
-      return this.transitions.acquire(caller, { waitMs: Math.max(0, Math.round(deadline - performance.now())), channel, arrived }, options.stealAfterMs);
+      waiter.address = this.wakeUp.address;
+      const waitMs = Math.max(0, Math.round(deadline - performance.now()));
+      return this.transitions.acquire(caller, { waitMs, channel: waiter.address, arrived }, options.stealAfterMs);
     };
 
     let reply: AcquireReply = await ask();
@@ -194,10 +194,10 @@ export class Waiting {
     const [witness] = waiters;
     if (!witness) return -1;
     const { keys } = witness;
-    const readdress = waiters.some((waiter) => waiter.readdress);
-    const address = this.wakeUp.address;
+    const { address } = this.wakeUp;
+    const readdress = waiters.some((waiter) => waiter.address !== address);
     const { nextMs, told, concerned } = await this.transitions.look(keys, address, waiters.map(({ lockId }) => lockId), readdress);
-    if (readdress && told && this.wakeUp.listening) waiters.forEach((waiter) => (waiter.readdress = false));
+    if (told) waiters.forEach((waiter) => (waiter.address = address));
     for (const id of concerned) {
       // Redis does not know the one witness: it lost its data, and the others' places with it.
       if (waiters.length === 1 && witness.lockId === id) this.line.all(keys.full).forEach((waiter) => waiter.notify());

@@ -11,7 +11,7 @@
 --   8 arrived    µs of the first arrival, to return to the old place; 0 = now
 --   9 stealAfter take over from a holder not heard of for so many ms; -1 = never
 --
--- Returns { 'acquired', now, fence } (granted on the plain path: from now, as asked, with nobody in line)
+-- Returns 'acquired now fence' (granted on the plain path: from now, as asked, with nobody in line)
 --       | { 'acquired', now, fence, ends, ttl, length of the line[, record of the robbed or ''[, '1' if this id held it already
 --           (then the hold is added, the lease renewed, and its TTL never shortened)]] }
 --       | { 'waiting', now, ticket, ms to the next change }

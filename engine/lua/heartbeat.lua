@@ -5,7 +5,7 @@
 --   1 id  2 ttl (0 = as before)  3 hold to add ('-' = none)  4 renewal interval to announce (-1 = as before)
 --   5 fence of the lease (0 = unknown)
 --
--- Returns { 'alive', now, fence, ends, ttl, '1' if revived, K's TTL in ms if a stranger shortened it, else '' }
+-- Returns, on the plain path as one text, { 'alive', now, fence, ends, ttl, '1' if revived, K's TTL in ms if a stranger shortened it, else '' }
 --       | { 'lost', now, reason, at, fence of who has it, owner of who has it }
 --       | { 'wrongType', type }
 -- @include open

@@ -4,7 +4,7 @@
 -- ARGV
 --   1 id  2 fence of the lease (0 = unknown)  3 hold to give back ('-' = all of them)
 --
--- Returns { 'released', now, '1' if the lease had run out, holds that are left }
+-- Returns, on the plain path as one text, { 'released', now, '1' if the lease had run out, holds that are left }
 --       | { 'alreadyReleased', now }
 --       | { 'notHeld', now, reason, at, fence of who has it, owner of who has it }
 --       | { 'wrongType', type }

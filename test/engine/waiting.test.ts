@@ -256,6 +256,8 @@ describe('a grant that a message announces', () => {
     expect(holders).toHaveLength(1);
     const id = (await bed.redis.hkeys(`{${key}}:rl:lock`)).find((field) => field.startsWith('@'))!.slice(1);
     await expire(bed.redis, key, id);
+    // Anybody's next call finds that it was not claimed, and serves the next who answers.
+    expect((await bed.locks().acquire(key, { ttlMs: 1000 })).outcome).toBe('busy');
     deaf.handOver = handOver;
 
     const second = await waits[1]!;

@@ -50,6 +50,11 @@ local function claim(m)
   rcall('HDEL', WAIT, m.id)
 end
 
+-- A process has the same name whether it listens yet or not.
+local function processOf(channel)
+  return (string.gsub(channel, '^poll:', ''))
+end
+
 -- A hand-over that was not claimed: back to the old place, and its process is taken for silent. Its lease is remembered
 -- as lost, for the process may have entered already.
 local returned = false
@@ -63,7 +68,7 @@ local function takeBack(m, reason)
   local life = rcall('PTTL', WAIT)
   if rcall('PTTL', LINE) < life then rcall('PEXPIRE', LINE, life) end
   if not reason then
-    local channel = string.match(text, '^(%S+)')
+    local channel = processOf(string.match(text, '^(%S+)'))
     silent[channel] = nowMs + SILENT_MS
     rcall('HSET', LOCK, '~' .. channel, silent[channel])
   end
@@ -105,6 +110,7 @@ end
 
 -- The process of this channel speaks, so it is not silent.
 local function hear(channel)
+  channel = processOf(channel)
   if silent[channel] then
     silent[channel] = nil
     rcall('HDEL', LOCK, '~' .. channel)
@@ -165,7 +171,7 @@ local function promote(me)
       elseif id == selfId then
         outOfLine(id)
         mine = grant(me, me.ttl, 0)
-      elseif not silent[w.channel] and not deaf[w.channel] then
+      elseif not silent[processOf(w.channel)] and not deaf[w.channel] then
         local text = table.concat({ 'grant', id, int(nextToken()), int(nowMs), rcall('ZCARD', LINE) - 1, K }, ' ')
         if tell(w.channel, text) then
           rcall('ZREM', LINE, id)

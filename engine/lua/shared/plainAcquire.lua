@@ -1,6 +1,6 @@
 -- The plain path of acquire: nobody holds the key, nobody waits for it. Most calls need no more, and pay neither for
 -- reading the whole state nor for the functions that know about lines and losses. It does what grant() in hold.lua
--- does. Whatever is out of the ordinary goes on behind this, with nothing written.
+-- does, and answers in one text, which Redis sends and its client reads faster than a list. Whatever is out of the ordinary goes on behind this, with nothing written.
 do
   local fence, hasFloor, plain = 0, false, true
   for i = 1, #stored, 2 do
@@ -35,7 +35,7 @@ do
         rcall('HSET', KEYS[5], ARGV[1], K)
         if rcall('PTTL', KEYS[5]) < tonumber(ttl) then rcall('PEXPIRE', KEYS[5], ttl) end
       end
-      return { 'acquired', ms, token }
+      return 'acquired ' .. ms .. ' ' .. token
     end
   end
 end

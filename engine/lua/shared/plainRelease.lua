@@ -50,7 +50,7 @@ do
     end
     if queued == 0 or handed then
       if KEYS[5] then rcall('HDEL', KEYS[5], ARGV[1]) end
-      return { 'released', ms, '0', 0 }
+      return 'released ' .. ms .. ' 0 0'
     end
   end
 end

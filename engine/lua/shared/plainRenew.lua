@@ -32,7 +32,7 @@ do
         rcall('HSET', KEYS[5], ARGV[1], K)
         if rcall('PTTL', KEYS[5]) < tonumber(ttl) then rcall('PEXPIRE', KEYS[5], ttl) end
       end
-      return { 'alive', ms, token, till, ttl, '0', '' }
+      return 'alive ' .. ms .. ' ' .. token .. ' ' .. till .. ' ' .. ttl .. ' 0 '
     end
   end
 end

@@ -152,7 +152,8 @@ async function take(locks: Locks, held: HeldLocks, node: string, key: string, op
     }
     held.drop(known.lockId);
   }
-  const answer = await locks.acquire(key, { ...options, hold: node });
+  // A workflow can't look after a lease that is shorter than what it was told: it goes on once Redis has confirmed it.
+  const answer = await locks.acquire(key, { ...options, hold: node, confirm: true });
   if (answer.outcome === 'acquired') {
     const { lockId, fencingToken, ttlMs } = answer.lock;
     held.add({ key, lockId, fencingToken, ttlMs }, node);
