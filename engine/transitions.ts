@@ -324,7 +324,7 @@ export class Transitions {
       } catch (error) {
         // Unknown whether it was granted; it may even be granted yet.
         if (!stays && error instanceof RedisLockError && error.code === 'unavailable') this.disown(keys, lockId, index, 'back', call);
-        throw error;
+        return Promise.reject(error);
       }
       // Redis' clock is ahead of our idea of it (the answer has set that right), or the limit is over.
       if (performance.now() >= until) return Promise.reject(this.connection.timeout());

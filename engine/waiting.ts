@@ -98,7 +98,8 @@ export class Waiting {
       waiter.asking();
       // Until this process listens it looks for itself, and nobody takes its silence for absence.
       waiter.address = this.wakeUp.address;
-      const waitMs = Math.max(0, Math.round(deadline - performance.now()));
+      // A place that will be kept must not be cleared away in the moment between the deadline and leaving.
+      const waitMs = Math.max(0, Math.round(deadline - performance.now())) + options.keepPlaceMs;
       return this.transitions.acquire(caller, { waitMs, channel: waiter.address, arrived }, options.stealAfterMs);
     };
 

@@ -26,7 +26,7 @@ for i = 3, #ARGV do
   local text = rcall('HGET', WAIT, id)
   if not text then
     if not byId[id] then concerned[#concerned + 1] = id end
-  elseif readdress then
+  elseif readdress and string.sub(text, 1, 2) ~= '- ' then -- who just went and keeps its place stays away
     local set = rpcall('HSET', WAIT, id, channel .. string.match(text, '^%S+(.*)$'))
     if type(set) == 'table' then told = '0' end -- out of memory
   end

@@ -87,7 +87,7 @@ describe('leaving the line', () => {
     const holder = await take(bed.locks(), key);
     const waiting = locks.acquire(key, { ttlMs: 30_000, waitMs: 600 });
     await until(async () => (await locks.status(key)).queue === 1);
-    (locks as unknown as { waiters: { hear(): void } }).waiters.hear = () => {};
+    (locks as unknown as { waiters: { handOver(): void } }).waiters.handOver = () => {};
     await holder.release();
     const result = await waiting;
     if (result.outcome !== 'acquired') throw new Error(result.outcome);
