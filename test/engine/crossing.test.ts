@@ -80,7 +80,7 @@ describe('a hand-over', () => {
 
   it('is void when its time ran out before the claim came: the waiter keeps its ticket, and is served in its old place', async () => {
     const { key, held, waiting } = await parked({ confirm: true });
-    const [ticket] = (await bed.redis.zrange(`{${key}}:rl:line`, 0, 0, 'WITHSCORES')).slice(1);
+    const [ticket] = (await bed.redis.zrange(`{${key}}:rl:line`, '0', '0', 'WITHSCORES')).slice(1);
     const later = bed.locks().acquire(key, { ttlMs: 30_000, waitMs: 20_000 });
     await inLine(bed.redis, key, 2);
     proxy.judge = once('evalsha', { delayMs: 1000 });

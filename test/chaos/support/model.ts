@@ -18,6 +18,8 @@ export interface Ask {
 export interface Waiter extends Ask {
   arrival: number;
   overdue: boolean;
+  /** It went, and its place is kept. */
+  away: boolean;
 }
 
 export interface Member extends Waiter {
@@ -50,7 +52,6 @@ export class Model {
   lost: Array<{ id: string; token: number; reason: string; by: number }> = [];
   silent = new Set<Channel>();
   index = new Map<string, Set<string>>();
-  private returned = false;
 
   get foreign(): boolean {
     return this.value !== undefined && 'foreign' in this.value;
@@ -72,33 +73,45 @@ export class Model {
       this.renew(held, Math.max(held.ttl, me.ttl));
       return this.acquired(held, { again: true });
     }
-    const room = () => !this.foreign && this.living.length < me.limit;
-    if (this.line.length === 0 && room()) return this.acquired(this.grant(me));
-    if (stealAfter && !this.foreign && this.living.length >= me.limit) {
+    // Also of one who was handed the lock and has not claimed it, a place is left to keep.
+    const waits = this.line.length > 0 || this.members.some(({ given }) => given);
+    const fits = () => !this.foreign && this.room(me.limit);
+    if (!waits && fits()) return this.acquired(this.grant(me));
+    if (stealAfter && !this.foreign && !this.room(me.limit)) {
       const victim = this.stalest((m) => m.aged > 0, robbed);
       if (victim) return this.acquired(this.takeOver(victim, me), { robbed: victim.token });
     }
     if (wait === 'line') {
       const place = this.line.find(({ id }) => id === me.id);
-      if (place) Object.assign(place, me, { overdue: false });
+      if (place) Object.assign(place, me, { overdue: false, away: false });
       else {
-        this.join({ ...me, arrival, overdue: false });
+        this.join({ ...me, arrival, overdue: false, away: false });
         this.indexOf(me.id).add(me.id);
       }
     }
-    const { mine, blocked } = this.promote({ self: me });
+    const { mine, blocked } = this.room() ? this.promote({ self: me }) : { mine: undefined, blocked: false };
     if (mine) return this.acquired(mine);
     if (wait === 'line') return { outcome: 'waiting' };
-    if (!blocked && room()) return this.acquired(this.grant(me));
-    return { outcome: 'busy', reason: this.foreign ? 'foreign' : 'held', ...this.inTheWay() };
+    if (!blocked && fits()) return this.acquired(this.grant(me));
+    const other = !fits() && this.living.length < me.limit;
+    return { outcome: 'busy', reason: this.foreign ? 'foreign' : other ? 'otherLimit' : 'held', ...this.inTheWay() };
   }
 
   heartbeat(id: string, token: number, hold: string[], ttl: number): Answer {
     const lived = this.living.some((m) => !m.given);
     this.settle();
-    const m = this.member(id);
+    let m = this.member(id);
+    const before = this.tokens;
+    let gaveBack = false;
+    if (m?.given && token !== 0 && token !== m.token) {
+      // Handed over anew: what was meant is over, and this one was not asked for.
+      this.remove(m);
+      m = undefined;
+      gaveBack = true;
+    }
     if (!m) {
-      this.promote();
+      if (this.room()) this.promote();
+      if (gaveBack) this.coverRest(before);
       const { reason, by } = this.fate(id, token) ?? { reason: 'notHeld', by: 0 };
       return { outcome: 'lost', reason, by };
     }
@@ -125,33 +138,43 @@ export class Model {
       return { outcome: 'released', expiredBefore: false, holdsLeft: left.length };
     }
     this.indexOf(id).delete(id);
-    this.giveBack(m);
+    if (!this.handOver(m)) this.giveBack(m);
     return { outcome: 'released', expiredBefore: m.ranOut > 0, holdsLeft: 0 };
   }
 
-  leave(id: string, mode: 'take' | 'back' | 'unclaimed'): Answer {
-    const inLine = this.line.length > 0;
+  /** @returns the tokens of what is their own in spite of it, 0 where they left */
+  leave(ids: string[], mode: 'take' | 'back' | 'unclaimed', keeps = false): Answer {
     this.settle();
-    const m = this.member(id);
-    if (m && mode === 'take') {
-      this.renew(m, m.ttl);
-      return { outcome: 'yours', token: m.token };
-    }
-    const keeps = m && !m.given && mode === 'unclaimed';
-    this.line = this.line.filter((w) => w.id !== id);
-    if (!keeps) this.indexOf(id).delete(id);
-    if (m && !keeps) this.giveBack(m);
-    else if (inLine || this.returned) this.promote();
-    return { outcome: 'left', queue: this.line.length };
+    const before = this.tokens;
+    let gaveBack = false;
+    const tokens = ids.map((id) => {
+      const m = this.member(id);
+      const place = this.line.find((w) => w.id === id);
+      if (m && mode === 'take') {
+        this.renew(m, m.ttl);
+        return m.token;
+      }
+      if (!m && keeps && place) Object.assign(place, { away: true, overdue: false });
+      else if (!m || m.given || mode !== 'unclaimed') {
+        if (m) this.remove(m);
+        gaveBack ||= m !== undefined;
+        this.line = this.line.filter((w) => w !== place);
+        this.indexOf(id).delete(id);
+      }
+      return 0;
+    });
+    if (this.room()) this.promote();
+    if (gaveBack) this.coverRest(before);
+    return { outcome: 'left', tokens, queue: this.line.length };
   }
 
   look(channel: Channel, witness: string): Answer {
     this.settle();
     this.silent.delete(channel);
-    this.promote({ asking: channel });
     const known = this.member(witness) !== undefined || this.line.some(({ id }) => id === witness);
+    this.promote({ asking: channel });
     const granted = this.members.filter((m) => m.given && m.channel === channel).map(({ id }) => id);
-    return { outcome: 'look', known, granted: granted.sort() };
+    return { outcome: 'look', concerned: [...granted, ...(known ? [] : [witness])].sort() };
   }
 
   steal(me: Ask, condition: StealIf, robbed?: unknown): Answer {
@@ -207,20 +230,24 @@ export class Model {
     return known;
   }
 
+  /** Whether one more can enter who allows `limit` holders; without it, whether anybody can. */
+  private room(limit = Infinity): boolean {
+    return this.living.length < Math.min(limit, ...this.living.map((m) => m.limit));
+  }
+
   /** Leases end by their time, by a deleted key (living ones), and by a key of another kind (all). */
   private settle(): void {
-    this.returned = false;
     for (const m of [...this.members].reverse()) {
       const revoked = this.foreign ? 'keyOverwritten' : !this.value && !m.ranOut ? 'keyDeleted' : undefined;
       if (m.given && (revoked || m.ranOut)) {
-        this.remove(m);
+        this.lose(m, revoked ?? 'expired', 0);
         this.join(m);
         if (!revoked) this.silent.add(m.channel);
-        this.returned = true;
       } else if (revoked) this.lose(m, revoked, 0);
     }
-    // Somebody with a larger limit has entered: the room that this one asked for is taken.
-    for (const m of this.members.filter(({ ranOut, limit }) => ranOut && this.living.length >= limit)) {
+    // Others have entered who leave no room for it, by their limit or by its own.
+    const fewest = Math.min(...this.living.map(({ limit }) => limit));
+    for (const m of this.members.filter(({ ranOut, limit }) => ranOut && this.living.length >= Math.min(limit, fewest))) {
       this.lose(m, 'expired', this.living.find(({ given }) => !given)?.token ?? 0);
     }
   }
@@ -233,7 +260,8 @@ export class Model {
     if (this.foreign) return { blocked };
     for (const w of [...this.line]) {
       if (w.overdue && w.id !== self?.id) this.line = this.line.filter((other) => other !== w);
-      else if (blocked || this.living.length >= w.limit) {
+      else if (w.away && w.id !== self?.id) continue;
+      else if (blocked || !this.room(w.limit)) {
         blocked = true;
         // Of a hand-over the next process is told too; the search for it goes on no further.
         if (w.channel !== handedTo) break;
@@ -250,7 +278,8 @@ export class Model {
     const token = ++this.tokens;
     const arrival = 'arrival' in w ? (w as Waiter).arrival : 0;
     this.line = this.line.filter(({ id }) => id !== w.id);
-    while (this.members.length >= w.limit) {
+    const limit = Math.min(w.limit, ...this.living.map((m) => m.limit));
+    while (this.members.length >= limit) {
       const oldest = [...this.members].sort((a, b) => b.ranOut - a.ranOut)[0];
       if (!oldest?.ranOut) break;
       this.lose(oldest, oldest.reason ?? 'expired', token);
@@ -258,7 +287,7 @@ export class Model {
     this.setKey({ ours: 0 }, 'leases');
     this.fence = token;
     this.floor ??= token;
-    const m: Member = { ...w, arrival, overdue: false, holds: [...w.holds], token, ranOut: 0, aged: 0, old: false, given };
+    const m: Member = { ...w, arrival, overdue: false, away: false, holds: [...w.holds], token, ranOut: 0, aged: 0, old: false, given };
     this.members.push(m);
     return m;
   }
@@ -281,17 +310,32 @@ export class Model {
     this.setKey(this.value ?? { ours: 0 }, 'leases');
   }
 
+  /** The plain case: the only holder, and a first in line who is there and wants the lock for itself. The rest of the line is not looked at. */
+  private handOver(m: Member): boolean {
+    const [head] = this.line;
+    const plain = this.members.length === 1 && !m.ranOut && !m.given && this.silent.size === 0;
+    const intact = this.value !== undefined && 'ours' in this.value && this.value.ours === 0;
+    if (!plain || !intact || !head || head.overdue || head.away || head.limit !== 1 || head.channel === 'dead') return false;
+    this.remove(m);
+    this.grant(head, true);
+    return true;
+  }
+
   private giveBack(m: Member): void {
     const before = this.tokens;
     this.remove(m);
     this.promote();
-    if (this.foreign || this.tokens > before) return;
-    this.setKey(this.living.length ? this.value : undefined, 'leases');
+    this.coverRest(before);
+  }
+
+  /** The key goes with the last holder, unless somebody has entered. @param before the number of tokens until then */
+  private coverRest(before: number): void {
+    if (!this.foreign && this.tokens === before) this.setKey(this.living.length ? this.value : undefined, 'leases');
   }
 
   private join(w: Waiter): void {
-    const { id, channel, limit, ttl, holds, arrival, overdue } = w;
-    this.line = [...this.line, { id, channel, limit, ttl, holds, arrival, overdue }].sort((a, b) => a.arrival - b.arrival);
+    const { id, channel, limit, ttl, holds, arrival, overdue, away } = w;
+    this.line = [...this.line, { id, channel, limit, ttl, holds, arrival, overdue, away }].sort((a, b) => a.arrival - b.arrival);
   }
 
   private remove(m: Member): void {

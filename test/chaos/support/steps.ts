@@ -12,6 +12,8 @@ export interface Step {
 }
 
 type Pick = number;
+/** A place in line is kept for longer than a run takes. */
+const KEEP = 50_000;
 const from = <T>(list: T[], pick: Pick): T | undefined => list[pick % list.length];
 const step = (text: string, run: Step['run']): Step => ({ text, run });
 
@@ -77,17 +79,30 @@ const wait = (ways: Ways) =>
     await ofParked(world, parked, model.acquire(ask, 'line', arrival));
   });
 
-const waitNoTime = (ways: Ways) =>
-  step(`${ways.channel} joins the line with no time to wait, limit ${ways.limit}`, async (model, world) => {
+const waitNoTime = (ways: Ways, keeps: boolean) =>
+  step(`${ways.channel} joins the line with no time to wait${keeps ? ', and keeps its place' : ''}, limit ${ways.limit}`, async (model, world) => {
     const ask = newAsk(world, ways);
-    const result = await world.locks(ways.channel).acquire(world.key, { ...world.options(ask), waitMs: 0 });
+    const result = await world.locks(ways.channel).acquire(world.key, { ...world.options(ask), waitMs: 0, ...(keeps && { keepPlaceMs: KEEP }) });
     await world.learn();
     const joined = model.acquire(ask, 'line', world.place());
-    const expected = joined.outcome === 'waiting' ? model.leave(ask.id, 'take') : joined;
+    const left = joined.outcome === 'waiting';
+    const { outcome, token, queue } = left ? model.leave([ask.id], 'take', keeps) : joined;
+    const expected = { outcome, ...(token !== undefined && { token }), ...(queue !== undefined && { queue }) };
+    if (left && keeps) world.kept.push(ask);
     if (result.outcome === 'acquired') {
       world.keep(result.lock, ask);
       same({ outcome: 'acquired', token: world.number(result.lock.fencingToken) }, expected);
     } else same({ outcome: result.outcome === 'timedOut' ? 'left' : result.outcome, queue: result.queue }, expected);
+  });
+
+const comesBack = (pick: Pick) =>
+  step(`comes back to its place: ${pick}`, async (model, world) => {
+    const ask = from(world.kept, pick);
+    if (!ask || world.parked.some(({ id }) => id === ask.id)) return;
+    const arrival = model.line.find(({ id }) => id === ask.id)?.arrival ?? world.place();
+    const parked = world.park(ask, arrival);
+    await world.quiet();
+    await ofParked(world, parked, model.acquire(ask, 'line', arrival));
   });
 
 const abort = (pick: Pick) =>
@@ -96,7 +111,7 @@ const abort = (pick: Pick) =>
     if (!parked) return;
     parked.abort.abort();
     assert.equal((await world.ended(parked)).outcome, 'aborted');
-    model.leave(parked.id, 'back');
+    model.leave([parked.id], 'back');
   });
 
 const nudge = (pick: Pick) =>
@@ -163,13 +178,13 @@ const ghostAsks = (model: Model, world: World, ghost: { ask: Ask; ticket: number
   const reply = await world.scripts.acquire(world.caller(ask), { waitMs: 60_000, channel: world.channelOf(channel), arrived: ghost.ticket }, -1);
   await world.learn();
   const expected = model.acquire(ask, 'line', ghost.arrival);
-  if (reply.kind === 'waiting') {
+  if (reply.outcome === 'waiting') {
     ghost.ticket = reply.ticket;
     same({ outcome: 'waiting' }, expected);
     return;
   }
-  assert.equal(reply.kind, 'acquired');
-  const { grant } = reply as Extract<typeof reply, { kind: 'acquired' }>;
+  assert.equal(reply.outcome, 'acquired');
+  const { grant } = reply as Extract<typeof reply, { outcome: 'acquired' }>;
   same({ outcome: 'acquired', token: world.number(grant.fencingToken), ...(grant.again && { again: true }) }, expected);
   const { fencingToken, ttlMs } = grant;
   const [hold] = ask.holds;
@@ -194,22 +209,41 @@ const ghostReturns = (pick: Pick) => ofGhost('comes back and asks: ghost', pick,
 const ghostLooks = (pick: Pick) =>
   ofGhost('looks: process of ghost', pick, async (model, world, id) => {
     const { channel } = world.ghosts.get(id)!;
-    const { known, granted } = await world.scripts.look(world.scripts.keys(world.key), world.channelOf(channel), id);
-    same({ outcome: 'look', known, granted: granted.sort() }, model.look(channel, id));
+    const { concerned } = await world.scripts.look(world.scripts.keys(world.key), world.channelOf(channel), [id], false);
+    same({ outcome: 'look', concerned: concerned.sort() }, model.look(channel, id));
   });
 
-const ghostLeaves = (pick: Pick, mode: 'take' | 'back' | 'unclaimed') =>
-  ofGhost(`leaves (${mode}): ghost`, pick, async (model, world, id) => {
-    const { index } = world.caller(world.ghosts.get(id)!.ask);
-    const real = await leave(world, id, index, mode);
-    same(real, model.leave(id, mode));
+/** Several at once, as those whose time is over in the same moment. */
+const ghostsLeave = (picks: Pick[], mode: 'take' | 'back' | 'unclaimed', keeps: boolean) =>
+  step(`leave (${mode}${keeps ? ', keeping the place' : ''}): ghosts ${picks}`, async (model, world) => {
+    const known = [...world.ghosts.keys()];
+    const ids = [...new Set(picks.map((pick) => from(known, pick)))].filter((id) => id !== undefined);
+    if (ids.length === 0) return;
+    const leavers = ids.map((lockId) => ({ lockId, index: world.caller(world.ghosts.get(lockId)!.ask).index, keepMs: keeps ? KEEP : 0 }));
+    const { grants, report } = await world.scripts.leave(world.scripts.keys(world.key), leavers, mode);
+    await world.learn();
+    const tokens = grants.map((grant) => (grant ? world.number(grant.fencingToken) : 0));
+    same({ outcome: 'left', tokens, queue: report.queue }, model.leave(ids, mode, keeps));
   });
 
-async function leave(world: World, id: string, index: string | undefined, mode: 'take' | 'back' | 'unclaimed'): Promise<Answer> {
-  const { grant, queue } = await world.scripts.leave(world.scripts.keys(world.key), id, index, mode);
-  await world.learn();
-  return grant ? { outcome: 'yours', token: world.number(grant.fencingToken) } : { outcome: 'left', queue };
-}
+/** A claim: of what it was handed, or of what it was handed before and lost. */
+const ghostClaims = (pick: Pick, which: Pick) =>
+  ofGhost('claims what it was handed: ghost', pick, async (model, world, id) => {
+    const { ask } = world.ghosts.get(id)!;
+    const had = [model.member(id)?.token, ...model.lost.filter((entry) => entry.id === id).map(({ token }) => token)].filter((token) => token !== undefined);
+    const token = from(had, which);
+    if (token === undefined) return;
+    const { index } = world.caller(ask);
+    const real = await world.scripts.heartbeat(world.scripts.keys(world.key), id, world.token(token), 0, '-', index);
+    await world.learn();
+    const expected = model.heartbeat(id, token, [], 0);
+    if (real.outcome === 'lost') return same({ outcome: 'lost', reason: real.reason, by: by(world, real) }, expected);
+    const { outcome, fencingToken, ttlMs, revived, keyTtlShortened } = real;
+    same({ outcome, token: world.number(fencingToken), ttl: ttlMs, revived, shortened: keyTtlShortened !== undefined }, expected);
+    if (world.handles.some((handle) => handle.id === id)) return;
+    const [hold] = ask.holds;
+    world.keep(world.locks('a').resume(world.key, { lockId: id, fencingToken, ttlMs, owner: world.owner(id), ...(hold && { hold }) }), ask);
+  });
 
 // Time, operators, chains, Redis itself.
 
@@ -311,7 +345,8 @@ export function steps(limits: fc.Arbitrary<number>): fc.Arbitrary<Step> {
   return fc.oneof(
     some(8, take, ways(live), fc.boolean()),
     some(8, wait, ways(live)),
-    some(2, waitNoTime, ways(live)),
+    some(3, waitNoTime, ways(live), fc.boolean()),
+    some(3, comesBack, pick),
     some(2, takeAgain, pick, hold, live),
     some(2, abort, pick),
     some(3, nudge, pick),
@@ -321,7 +356,8 @@ export function steps(limits: fc.Arbitrary<number>): fc.Arbitrary<Step> {
     some(4, ghostJoins, ways(ghost)),
     some(3, ghostReturns, pick),
     some(2, ghostLooks, pick),
-    some(2, ghostLeaves, pick, fc.constantFrom('take', 'back', 'unclaimed')),
+    some(3, ghostClaims, pick, pick),
+    some(2, ghostsLeave, fc.array(pick, { minLength: 1, maxLength: 3 }), fc.constantFrom('take', 'back', 'unclaimed'), fc.boolean()),
     some(6, expire, pick),
     some(3, age, pick),
     some(1, outdate, pick),

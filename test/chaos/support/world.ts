@@ -25,6 +25,11 @@ class Watched extends Redis {
   }
 }
 
+/** What a look does to a waiter that it found something for. */
+interface Waiting {
+  line: { find(full: string, lockId: string): { notify(): void } | undefined };
+}
+
 const LIVE = ['a', 'b', 'c'] as const;
 export const TTL = 60_000;
 export const RENEW = 1000;
@@ -57,6 +62,8 @@ export class World {
   handles: Handle[] = [];
   parked: Parked[] = [];
   /** Waiters of the frozen and the dead process: ticket by id. */
+  /** Who went and left its place to be kept. */
+  kept: Ask[] = [];
   readonly ghosts = new Map<string, { channel: Channel; ask: Ask; ticket: number; arrival: number }>();
   /** Real tokens in the order of the grants: the model's token n is the n-th. */
   private tokens: number[] = [];
@@ -99,6 +106,7 @@ export class World {
     this.key = `lock:${++this.runs}`;
     this.handles = [];
     this.parked = [];
+    this.kept = [];
     this.ghosts.clear();
     this.tokens = [];
     this.names = 0;
@@ -211,11 +219,11 @@ export class World {
     while (Object.values(this.clients).some(({ redis }) => redis.open > 0));
   }
 
-  /** Sends a waiter the message that makes it ask again, and waits until it has. */
+  /** Makes a waiter ask again, as a look that found something does, and waits until it has. */
   async nudge(parked: Parked): Promise<void> {
     const { redis } = this.clients[parked.ask.channel]!;
     const before = redis.sent;
-    await this.redis.publish(this.channelOf(parked.ask.channel), `grant ${parked.id} ${this.key}`);
+    (parked.client as unknown as { waiters: Waiting }).waiters.line.find(this.key, parked.id)?.notify();
     await until(() => redis.sent > before, 2000, 0);
     await this.quiet();
   }
@@ -228,7 +236,8 @@ export class World {
       if (parked) {
         assert.equal((await this.ended(parked)).outcome, 'acquired', `${m.id} was handed the lock`);
       }
-      model.acquire(m, 'line', m.arrival);
+      // The claim, which runs beside the entry.
+      model.heartbeat(m.id, m.token, [], 0);
     }
     await this.quiet();
     for (let attempt = 1; ; attempt++) {
@@ -289,7 +298,11 @@ export class World {
     this.key = 'warm-up';
     await this.redis.set(this.key, 'foreign');
     const parked = this.park({ id: name, channel: name, limit: 1, ttl: TTL, holds: [] }, 0);
-    const channel = await until(async () => (await this.eyes.see(this.key, [])).waits.get(name));
+    // Under its own name, once it listens.
+    const channel = await until(async () => {
+      const at = (await this.eyes.see(this.key, [])).waits.get(name);
+      return at?.startsWith('poll:') ? undefined : at;
+    });
     this.channels.set(name, channel);
     parked.abort.abort();
     await parked.result;
