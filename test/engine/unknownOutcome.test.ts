@@ -1,31 +1,17 @@
 import type { Locks } from '../../engine';
-import { Bed, newKey, take } from './support/bed';
-import { once, Proxy, type Fate } from './support/proxy';
+import { newKey, take, useBed, useProxy } from './support/bed';
+import { once, type Fate } from './support/proxy';
 import { age } from './support/state';
 import { timed, until } from './support/until';
 
 /** Calls whose answer is lost, late, or never comes. */
 describe('an answer that fails to come', () => {
-  const bed = new Bed();
-  let proxy: Proxy;
-  beforeAll(async () => {
-    await bed.start();
-    proxy = await Proxy.start(bed.server);
-  });
-  afterEach(async () => {
-    await bed.closeLocks();
-    proxy.judge = () => 'pass';
-    proxy.refusing = false;
-  });
-  afterAll(async () => {
-    await proxy.stop();
-    await bed.end();
-  });
+  const bed = useBed();
+  const proxy = useProxy(bed);
 
-  const behindProxy = (commandTimeoutMs = 3000) => bed.locks({ commandTimeoutMs }, { url: proxy.url });
   /** An engine whose connection and scripts are up, so that the next call is the one that is meant. */
-  const warm = async (commandTimeoutMs?: number): Promise<Locks> => {
-    const locks = behindProxy(commandTimeoutMs);
+  const warm = async (commandTimeoutMs = 3000): Promise<Locks> => {
+    const locks = bed.locks({ commandTimeoutMs }, { url: proxy.url });
     const lock = await take(locks, newKey('warm'));
     await lock.heartbeat();
     await lock.release();

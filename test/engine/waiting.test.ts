@@ -1,19 +1,10 @@
-import type { AcquireOptions, Locks } from '../../engine';
-import { newKey, take, useBed } from './support/bed';
+import { inLine, newKey, take, useBed, wait } from './support/bed';
 import { commandsDuring } from './support/commands';
 import { expire } from './support/state';
 import { until } from './support/until';
 
-/** Waits in line; that it is rejected when the test closes its locks is nobody's concern. */
-const wait = (locks: Locks, key: string, options: Partial<AcquireOptions> = {}) => {
-  const result = locks.acquire(key, { ttlMs: 30_000, waitMs: 20_000, ...options });
-  result.catch(() => {});
-  return result;
-};
-
 describe('the waiting line', () => {
   const bed = useBed();
-  const inLine = (locks: Locks, key: string, length: number) => until(async () => (await locks.status(key)).queue === length);
 
   it('is served in order of arrival, across processes', async () => {
     const engines = [bed.locks(), bed.locks(), bed.locks()];
