@@ -38,7 +38,7 @@ describe('a storm', () => {
     return state / 2 ** 32;
   };
 
-  it(`of ${SECTIONS} critical sections leaves a history without fault`, async () => {
+  it(`F2, F7, F25: of ${SECTIONS} critical sections leaves a history without fault`, async () => {
     const { engine, env, folder } = compileEngine();
     const histories = join(folder, 'histories');
     mkdirSync(histories);

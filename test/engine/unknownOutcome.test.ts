@@ -23,7 +23,7 @@ describe('an answer that fails to come', () => {
   describe('because it was lost, executed though the command was', () => {
     const lose = () => (proxy.judge = once('evalsha', 'loseReply'));
 
-    it('acquire has the lock, once', async () => {
+    it('F19: acquire has the lock, once', async () => {
       const locks = await warm();
       const key = newKey();
       lose();
@@ -75,7 +75,7 @@ describe('an answer that fails to come', () => {
   });
 
   describe('because it is late', () => {
-    it('acquire fails at its limit, and what arrives later grants nothing', async () => {
+    it('F20: acquire fails at its limit, and what arrives later grants nothing', async () => {
       const locks = await warm(300);
       const key = newKey();
       proxy.judge = once(key, { delayMs: 900 });
@@ -136,7 +136,7 @@ describe('an answer that fails to come', () => {
   });
 
   describe('because there is no connection', () => {
-    it('acquire fails at its limit, and nothing is locked when the connection is back', async () => {
+    it('F20: acquire fails at its limit, and nothing is locked when the connection is back', async () => {
       const locks = await warm(400);
       const key = newKey();
       proxy.refusing = true;
@@ -149,7 +149,7 @@ describe('an answer that fails to come', () => {
       expect(await bed.redis.exists(key)).toBe(0);
     });
 
-    it('cut at any moment: every call settles, and no lock stays behind', async () => {
+    it('F21: cut at any moment: every call settles, and no lock stays behind', async () => {
       const locks = await warm(1000);
       const keys = Array.from({ length: 60 }, () => newKey());
       const cutting = setInterval(() => proxy.cut(), 15);
@@ -219,7 +219,7 @@ describe('an answer that fails to come', () => {
     });
   });
 
-  it('loses nobody his turn when the message of the grant is lost with both connections', async () => {
+  it('F22: loses nobody his turn when the message of the grant is lost with both connections', async () => {
     const locks = await warm();
     const key = newKey();
     const holder = await take(bed.locks(), key);

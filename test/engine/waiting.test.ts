@@ -28,7 +28,7 @@ describe('the waiting line', () => {
     expect(order).toEqual([0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]);
   });
 
-  it('does not let newcomers barge in, not even at the moment of the release', async () => {
+  it('F12: does not let newcomers barge in, not even at the moment of the release', async () => {
     const [locks, patient, others] = [bed.locks(), bed.locks(), bed.locks()];
     const key = newKey();
     for (let round = 0; round < 20; round++) {
@@ -71,7 +71,7 @@ describe('the waiting line', () => {
     expect(asked.outcome).toBe('acquired');
   });
 
-  it('costs next to nothing while it stands, and one message wakes the next', async () => {
+  it('F16: costs next to nothing while it stands, and one message wakes the next', async () => {
     const locks = bed.locks();
     const key = newKey();
     const holder = await take(bed.locks(), key, { ttlMs: 60_000 });
@@ -132,7 +132,7 @@ describe('the waiting line', () => {
     expect(won.lock.expiresInMs()).toBeLessThanOrEqual(200);
   });
 
-  it('loses those whose time is over from its middle, and keeps its order', async () => {
+  it('F6: loses those whose time is over from its middle, and keeps its order', async () => {
     const locks = bed.locks();
     const key = newKey();
     const holder = await take(locks, key);

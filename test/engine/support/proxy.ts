@@ -50,9 +50,9 @@ export class Proxy {
     for (const socket of this.sockets) socket.destroy();
   }
 
-  /** The connections on which `text` was sent go silent, in both directions, and stay open: nobody is told. Returns how many. */
-  silence(text: string): number {
-    const found = [...this.connections].filter(({ said }) => said.some((command) => command.includes(text)));
+  /** The connections on which such a command was sent go silent, in both directions, and stay open: nobody is told. Returns how many. */
+  silence(command: RegExp): number {
+    const found = [...this.connections].filter(({ said }) => said.some((text) => command.test(text)));
     for (const { silence } of found) silence();
     return found.length;
   }
@@ -116,6 +116,9 @@ export class Proxy {
     redis.on('close', () => client.destroy());
   }
 }
+
+/** A subscription in what a client sends (not the word in the text of a script). */
+export const SUBSCRIBE = /\r\ns?subscribe\r\n/i;
 
 /** Applies `fate` to the first command that contains `text`, once; all else passes. */
 export function once(text: string, fate: Fate): (command: string) => Fate {
