@@ -3,7 +3,7 @@ import { timed, until } from '../support/until';
 
 /** A Redis that is away for a while, or there and silent. */
 describe('an outage', () => {
-  const bed = useBed(['--appendonly', 'yes', '--appendfsync', 'always', '--enable-debug-command', 'yes']);
+  const bed = useBed(['--appendonly', 'yes', '--appendfsync', 'always']);
 
   it.each(['a connection of our own', 'a client that was handed in'])('F17: ends for those who wait, on %s', async (whose) => {
     const key = newKey();
@@ -41,7 +41,7 @@ describe('an outage', () => {
     const held = await take(locks, newKey());
     const free = newKey();
     await (await take(locks, free)).release();
-    const hanging = bed.redis.call('DEBUG', 'SLEEP', '4');
+    process.kill(bed.server.pid, 'SIGSTOP');
     const calls = await Promise.all(
       [
         locks.acquire(free, { ttlMs: 30_000 }),
@@ -52,11 +52,11 @@ describe('an outage', () => {
         held.release(),
       ].map((call) => timed<unknown>(call)),
     );
+    process.kill(bed.server.pid, 'SIGCONT');
     for (const { ms, error } of calls) {
       expect(error).toMatchObject({ name: 'RedisLockError', code: 'unavailable' });
       expect(ms).toBeLessThan(limitMs + 2000);
     }
-    await hanging;
     // What was given up grants nothing later.
     await until(async () => (await locks.status(free).catch(() => undefined))?.state === 'free');
     expect((await bed.locks().acquire(free, { ttlMs: 1000 })).outcome).toBe('acquired');
