@@ -1,4 +1,4 @@
-import Redis from 'ioredis';
+import type Redis from 'ioredis';
 import { startRedis, type RedisServer } from '../../../scripts/lib/redis';
 import type { Locks } from '../../../engine';
 import { inLine, newKey, take, useBed, useProxy, wait, won } from '../support/bed';
@@ -15,8 +15,7 @@ describe('a failover', () => {
 
   beforeEach(async () => {
     replica = await startRedis({ args: ['--replicaof', bed.server.host, String(bed.server.port)] });
-    onReplica = new Redis(replica.url);
-    onReplica.on('error', () => {});
+    onReplica = bed.clientOf(replica.url);
     await until(async () => /master_link_status:up/.test(await onReplica.info('replication')), 15_000, 20);
     before = bed.locks({}, { url: proxy.url });
   }, 20_000);

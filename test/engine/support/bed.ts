@@ -38,7 +38,12 @@ export class Bed {
 
   /** A plain client, which is disconnected at the end. */
   client(options: RedisOptions = {}): Redis {
-    const client = new Redis(this.server.url, options);
+    return this.clientOf(this.server.url, options);
+  }
+
+  /** The same, of another address: a proxy, a replica. */
+  clientOf(url: string, options: RedisOptions = {}): Redis {
+    const client = new Redis(url, options);
     client.on('error', () => {});
     this.clients.push(client);
     return client;
