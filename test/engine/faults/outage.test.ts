@@ -8,7 +8,7 @@ describe('an outage', () => {
   it.each(['a connection of our own', 'a client that was handed in'])('F17: ends for those who wait, on %s', async (whose) => {
     const key = newKey();
     const source = whose.startsWith('a client') ? { redis: bed.client() } : { url: bed.server.url };
-    const [locks, others] = [bed.locks({ commandTimeoutMs: 300 }, source), bed.locks()];
+    const [locks, others] = [bed.locks({ commandTimeoutMs: 600 }, source), bed.locks()];
     const holder = await take(others, key, { ttlMs: 120_000 });
     const waiting = wait(locks, key, { waitMs: 60_000 });
     await inLine(others, key, 1);
@@ -36,7 +36,7 @@ describe('an outage', () => {
   }, 40_000);
 
   it('F21: is over for every call by its limit, when Redis hangs', async () => {
-    const limitMs = 400;
+    const limitMs = 800;
     const locks = bed.locks({ commandTimeoutMs: limitMs });
     const held = await take(locks, newKey());
     const free = newKey();

@@ -9,7 +9,7 @@ describe('a lock whose outcome is unknown', () => {
   const bed = useBed();
   const proxy = useProxy(bed);
   const start = useChildren();
-  const limitMs = 500;
+  const limitMs = 800;
   /** A client of the caller's, with rules of its own about what is sent again. */
   const handedIn = (options: RedisOptions) => {
     const redis = bed.clientOf(proxy.url, options);
