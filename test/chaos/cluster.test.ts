@@ -60,7 +60,7 @@ describe('on a cluster', () => {
     ['plain', (i: number) => `plain:${i}`],
     ['with a hash tag', (i: number) => `order:{customer ${i}}:paid`],
     ['with braces that are no tag', (i: number) => `{open:${i}`],
-  ])('every operation works on keys that are %s, on each master', async (_, make) => {
+  ])('F26: every operation works on keys that are %s, on each master', async (_, make) => {
     const [locks, other] = [newLocks(), newLocks()];
     for (const [master, key] of (await onEach(make)).entries()) {
       const lock = await take(locks, key, { renewEveryMs: 10, owner: { instanceId: 'i', executionId: `${master}` } });
@@ -156,7 +156,7 @@ describe('on a cluster', () => {
     await holder.release();
   }, 20_000);
 
-  it('scripts that a master has forgotten are sent again', async () => {
+  it('F24: scripts that a master has forgotten are sent again', async () => {
     const locks = newLocks();
     for (const key of await onEach((i) => `script:${i}`)) {
       const lock = await take(locks, key);

@@ -62,7 +62,7 @@ describe('a process with many parked waiters', () => {
     expect(left).toEqual(clean(2000));
   }, 60_000);
 
-  it('sends hardly a command while they wait for one key, and at most one for each of many keys in 3.5 s', async () => {
+  it('F16: sends hardly a command while they wait for one key, and at most one for each of many keys in 3.5 s', async () => {
     const seconds = 8;
     const perSecond: Record<number, number> = {};
     for (const keys of [1, 100]) {

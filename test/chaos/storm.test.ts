@@ -28,7 +28,7 @@ const KEYS = [
 
 /**
  * 128 tasks in 8 processes, of which one at a time is killed (and started anew) or frozen for a while, take locks and
- * write down what they saw. Nobody but the lock protects the files that they change.
+ * write down what they saw. Half of them enter on the message of a hand-over, half when it is confirmed. Nobody but the lock protects the files that they change.
  */
 describe('a storm', () => {
   const bed = useBed();
@@ -38,7 +38,7 @@ describe('a storm', () => {
     return state / 2 ** 32;
   };
 
-  it(`of ${SECTIONS} critical sections leaves a history without fault`, async () => {
+  it(`F2, F7, F25: of ${SECTIONS} critical sections leaves a history without fault`, async () => {
     const { engine, env, folder } = compileEngine();
     const histories = join(folder, 'histories');
     mkdirSync(histories);
@@ -50,7 +50,7 @@ describe('a storm', () => {
     const lives = new Map<number, { child: ChildProcess; name: string }>();
     const launch = (place: number, life: number) => {
       const name = `${place}.${life}`;
-      const order = { engine, url: bed.server.url, folder: histories, name, seed: SEED + 1000 * place + life, tasks: TASKS, keys: KEYS, ttlMs: TTL_MS, waitMs: WAIT_MS };
+      const order = { engine, url: bed.server.url, folder: histories, name, seed: SEED + 1000 * place + life, tasks: TASKS, keys: KEYS, ttlMs: TTL_MS, waitMs: WAIT_MS, confirm: place % 2 === 0 };
       const child = spawn(process.execPath, [join(__dirname, 'support/worker.js'), JSON.stringify(order)], { stdio: ['ignore', 'ignore', 'inherit', 'ipc'], env });
       child.on('message', (count: number) => (done += count));
       lives.set(place, { child, name });
@@ -114,7 +114,7 @@ describe('a storm', () => {
 
     // What is left is the line with the dead in it, until their deadlines.
     await until(async () => (await bed.redis.keys('*')).every((key) => /:rl:(line|wait)$/.test(key)), 10_000);
-    for (const key of await bed.redis.keys('*')) expect(await bed.redis.pttl(key)).toBeLessThan(WAIT_MS + 65_000);
+    for (const key of await bed.redis.keys('*')) expect(await bed.redis.pttl(key)).toBeLessThan(WAIT_MS + 125_000);
     expect(await bed.redis.pubsub('CHANNELS', '*')).toEqual([]);
   }, 180_000);
 });

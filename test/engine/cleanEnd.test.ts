@@ -7,7 +7,7 @@ describe('what is left behind', () => {
   const bed = useBed();
   const owner = (executionId: string) => ({ instanceId: 'i', executionId });
 
-  it('is nothing, once all leases, waits and the retention of the fencing tokens are over', async () => {
+  it('F14: is nothing, once all leases, waits and the retention of the fencing tokens are over', async () => {
     const locks = bed.locks({ fencingRetentionMs: 100 });
     const options = { ttlMs: 300 };
     for (let i = 0; i < 10; i++) {
@@ -29,7 +29,7 @@ describe('what is left behind', () => {
     expect(await bed.redis.keys('*')).toEqual([]);
   });
 
-  it('does not grow with the number of attempts', async () => {
+  it('F13: does not grow with the number of attempts', async () => {
     const locks = bed.locks();
     const key = newKey();
     const sizes = [];

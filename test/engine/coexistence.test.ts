@@ -1,7 +1,7 @@
 import { newKey, take, useBed } from './support/bed';
 import { chain } from './support/chain';
 import { dump, expire } from './support/state';
-import { until } from './support/until';
+import { timed, until } from './support/until';
 
 /** Hand-built chains on the same key, by the real commands of n8n's own Redis node. */
 describe('a hand-built chain that meets our lock', () => {
@@ -234,16 +234,19 @@ describe("an operator's DEL of the key", () => {
     expect((await next.heartbeat()).outcome).toBe('alive');
   });
 
-  it('serves who waits', async () => {
+  it('F8: serves who waits, within seconds', async () => {
     const locks = bed.locks();
     const key = newKey();
     const lock = await take(locks, key);
     const wait = locks.acquire(key, { ttlMs: 30_000, waitMs: 20_000 });
     await until(async () => (await locks.status(key)).queue === 1);
     await bed.redis.del(key);
-    expect((await wait).outcome).toBe('acquired');
+    const { ms, value } = await timed(wait);
+    expect(value!.outcome).toBe('acquired');
+    // Nobody sends a message for a DEL: the waiter looks every 5 s at the latest.
+    expect(ms).toBeLessThan(6000);
     expect(await lock.release()).toMatchObject({ outcome: 'notHeld', reason: 'keyDeleted' });
-  });
+  }, 15_000);
 
   it('unlocks all permits of a semaphore', async () => {
     const locks = bed.locks();

@@ -1,19 +1,12 @@
 import { newKey, take, useBed } from './support/bed';
-import { Child } from './support/child';
+import { useChildren } from './support/child';
 import { inLine } from './support/state';
 import { until } from './support/until';
 
 describe('waiters that do not answer', () => {
   const bed = useBed();
-  const children: Child[] = [];
-  afterEach(async () => {
-    await Promise.all(children.splice(0).map((child) => child.stop()));
-  });
-  const child = async () => {
-    const started = await Child.start(bed.server.url);
-    children.push(started);
-    return started;
-  };
+  const start = useChildren();
+  const child = () => start(bed.server.url);
 
   it.each(['SIGKILL', 'SIGSTOP'] as const)('hold up the line for less than 5 s (%s)', async (signal) => {
     const locks = bed.locks();
@@ -60,7 +53,7 @@ describe('waiters that do not answer', () => {
     expect((await third).outcome).toBe('acquired');
   }, 20_000);
 
-  it('are no burden when all of them were killed: a newcomer enters at once', async () => {
+  it('F5: are no burden when all of them were killed: a newcomer enters at once', async () => {
     const locks = bed.locks();
     const key = newKey();
     const dead = await child();
@@ -73,7 +66,7 @@ describe('waiters that do not answer', () => {
     expect((await locks.acquire(key, { ttlMs: 1000 })).outcome).toBe('acquired');
   }, 20_000);
 
-  it('may have lost their subscriber only: it comes back, and nobody loses his place', async () => {
+  it('F2: may have lost their subscriber only: it comes back, and nobody loses his place', async () => {
     const locks = bed.locks();
     const key = newKey();
     const holder = await take(bed.locks(), key, { ttlMs: 60_000 });

@@ -29,7 +29,7 @@ describe('leaving the line', () => {
     expect((await lock.heartbeat()).outcome).toBe('alive');
   });
 
-  it('gives back what was granted at the moment of the abort, every time', async () => {
+  it('F15: gives back what was granted at the moment of the abort, every time', async () => {
     const locks = bed.locks();
     const key = newKey();
     for (let i = 0; i < 100; i++) {
@@ -52,7 +52,7 @@ describe('leaving the line', () => {
     }
   }, 20_000);
 
-  it('is decided in Redis when time-out and grant cross: nobody is told "timed out" and owns the lock', async () => {
+  it('F15: is decided in Redis when time-out and grant cross: nobody is told "timed out" and owns the lock', async () => {
     const [locks, others] = [bed.locks(), bed.locks()];
     const key = newKey();
     const counts = { acquired: 0, timedOut: 0 };

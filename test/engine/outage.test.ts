@@ -27,7 +27,7 @@ describe.each([
     rmSync(dir, { recursive: true, force: true });
   });
 
-  it('serves them all, those of one process in their order', async () => {
+  it('F17: serves them all, those of one process in their order', async () => {
     const [holderOf, a, b] = engines as [Locks, Locks, Locks];
     const holder = await take(holderOf, 'k', { ttlMs: 60_000 });
     const order: string[] = [];

@@ -95,7 +95,7 @@ describe('a Redis that refuses', () => {
     }
   }, 20_000);
 
-  it('has forgotten its scripts between any two calls', async () => {
+  it('F24: has forgotten its scripts between any two calls', async () => {
     const locks = bed.locks();
     const key = newKey();
     const flush = () => bed.redis.script('FLUSH');

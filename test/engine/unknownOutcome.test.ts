@@ -1,31 +1,17 @@
 import type { Locks } from '../../engine';
-import { Bed, newKey, take } from './support/bed';
-import { once, Proxy, type Fate } from './support/proxy';
+import { newKey, take, useBed, useProxy } from './support/bed';
+import { once, type Fate } from './support/proxy';
 import { age } from './support/state';
 import { timed, until } from './support/until';
 
 /** Calls whose answer is lost, late, or never comes. */
 describe('an answer that fails to come', () => {
-  const bed = new Bed();
-  let proxy: Proxy;
-  beforeAll(async () => {
-    await bed.start();
-    proxy = await Proxy.start(bed.server);
-  });
-  afterEach(async () => {
-    await bed.closeLocks();
-    proxy.judge = () => 'pass';
-    proxy.refusing = false;
-  });
-  afterAll(async () => {
-    await proxy.stop();
-    await bed.end();
-  });
+  const bed = useBed();
+  const proxy = useProxy(bed);
 
-  const behindProxy = (commandTimeoutMs = 3000) => bed.locks({ commandTimeoutMs }, { url: proxy.url });
   /** An engine whose connection and scripts are up, so that the next call is the one that is meant. */
-  const warm = async (commandTimeoutMs?: number): Promise<Locks> => {
-    const locks = behindProxy(commandTimeoutMs);
+  const warm = async (commandTimeoutMs = 3000): Promise<Locks> => {
+    const locks = bed.locks({ commandTimeoutMs }, { url: proxy.url });
     const lock = await take(locks, newKey('warm'));
     await lock.heartbeat();
     await lock.release();
@@ -37,7 +23,7 @@ describe('an answer that fails to come', () => {
   describe('because it was lost, executed though the command was', () => {
     const lose = () => (proxy.judge = once('evalsha', 'loseReply'));
 
-    it('acquire has the lock, once', async () => {
+    it('F19: acquire has the lock, once', async () => {
       const locks = await warm();
       const key = newKey();
       lose();
@@ -89,7 +75,7 @@ describe('an answer that fails to come', () => {
   });
 
   describe('because it is late', () => {
-    it('acquire fails at its limit, and what arrives later grants nothing', async () => {
+    it('F20: acquire fails at its limit, and what arrives later grants nothing', async () => {
       const locks = await warm(300);
       const key = newKey();
       proxy.judge = once(key, { delayMs: 900 });
@@ -150,7 +136,7 @@ describe('an answer that fails to come', () => {
   });
 
   describe('because there is no connection', () => {
-    it('acquire fails at its limit, and nothing is locked when the connection is back', async () => {
+    it('F20: acquire fails at its limit, and nothing is locked when the connection is back', async () => {
       const locks = await warm(400);
       const key = newKey();
       proxy.refusing = true;
@@ -163,7 +149,7 @@ describe('an answer that fails to come', () => {
       expect(await bed.redis.exists(key)).toBe(0);
     });
 
-    it('cut at any moment: every call settles, and no lock stays behind', async () => {
+    it('F21: cut at any moment: every call settles, and no lock stays behind', async () => {
       const locks = await warm(1000);
       const keys = Array.from({ length: 60 }, () => newKey());
       const cutting = setInterval(() => proxy.cut(), 15);
@@ -233,7 +219,7 @@ describe('an answer that fails to come', () => {
     });
   });
 
-  it('loses nobody his turn when the message of the grant is lost with both connections', async () => {
+  it('F22: loses nobody his turn when the message of the grant is lost with both connections', async () => {
     const locks = await warm();
     const key = newKey();
     const holder = await take(bed.locks(), key);

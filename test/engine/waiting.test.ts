@@ -1,15 +1,7 @@
-import type { AcquireOptions, Locks } from '../../engine';
-import { newKey, take, useBed } from './support/bed';
+import { newKey, take, useBed, wait } from './support/bed';
 import { commandsDuring } from './support/commands';
 import { expire, inLine } from './support/state';
 import { until } from './support/until';
-
-/** Waits in line; that it is rejected when the test closes its locks is nobody's concern. */
-const wait = (locks: Locks, key: string, options: Partial<AcquireOptions> = {}) => {
-  const result = locks.acquire(key, { ttlMs: 30_000, waitMs: 20_000, ...options });
-  result.catch(() => {});
-  return result;
-};
 
 describe('the waiting line', () => {
   const bed = useBed();
@@ -35,7 +27,7 @@ describe('the waiting line', () => {
     expect(order).toEqual([0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]);
   });
 
-  it('does not let newcomers barge in, not even at the moment of the release', async () => {
+  it('F12: does not let newcomers barge in, not even at the moment of the release', async () => {
     const [locks, patient, others] = [bed.locks(), bed.locks(), bed.locks()];
     const key = newKey();
     for (let round = 0; round < 20; round++) {
@@ -78,7 +70,7 @@ describe('the waiting line', () => {
     expect(asked.outcome).toBe('acquired');
   });
 
-  it('costs next to nothing while it stands, and one message wakes the next', async () => {
+  it('F16: costs next to nothing while it stands, and one message wakes the next', async () => {
     const locks = bed.locks();
     const key = newKey();
     const holder = await take(bed.locks(), key, { ttlMs: 60_000 });
@@ -139,7 +131,7 @@ describe('the waiting line', () => {
     expect(won.lock.expiresInMs()).toBeLessThanOrEqual(200);
   });
 
-  it('loses those whose time is over from its middle, and keeps its order', async () => {
+  it('F6: loses those whose time is over from its middle, and keeps its order', async () => {
     const locks = bed.locks();
     const key = newKey();
     const holder = await take(locks, key);

@@ -148,7 +148,7 @@ describe.each(engineVersions)('waiting on n8n-core %s', (version) => {
       );
     const itemsOf = (...keys: string[]) => keys.map((key) => ({ json: { key } }));
 
-    it('two executions that want the same ones in another order do not wait for each other for ever', async () => {
+    it('F31: two executions that want the same ones in another order do not wait for each other for ever', async () => {
       const [a, b] = [bed.key(), bed.key()];
       const first = bed.engine.start(both({}), { items: itemsOf(a, b) });
       const second = bed.engine.start(both({}), { items: itemsOf(b, a) });
@@ -171,7 +171,7 @@ describe.each(engineVersions)('waiting on n8n-core %s', (version) => {
     });
 
     it.each(['the execution is stopped', 'a time-out is an error'])(
-      'what was taken before is given back when %s, since nothing behind the node will do it',
+      'F31: what was taken before is given back when %s, since nothing behind the node will do it',
       async (title) => {
         const stopped = title === 'the execution is stopped';
         const [free, taken] = [bed.key('a'), bed.key('b')];

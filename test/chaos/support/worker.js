@@ -9,7 +9,7 @@
 const fs = require('node:fs');
 const { setTimeout: delay, setImmediate: turn } = require('node:timers/promises');
 
-const { engine, url, folder, name, seed, tasks, keys, ttlMs, waitMs } = JSON.parse(process.argv[2]);
+const { engine, url, folder, name, seed, tasks, keys, ttlMs, waitMs, confirm } = JSON.parse(process.argv[2]);
 const { createLocks } = require(engine);
 
 const locks = createLocks({ url }, { fencingRetentionMs: 1000 });
@@ -28,7 +28,7 @@ const acquire = transitions.acquire.bind(transitions);
 const placed = new Set();
 transitions.acquire = async (caller, ...rest) => {
   const reply = await acquire(caller, ...rest);
-  if (reply.kind === 'waiting' && !placed.has(caller.lockId)) {
+  if (reply.outcome === 'waiting' && !placed.has(caller.lockId)) {
     placed.add(caller.lockId);
     note('place', { id: caller.lockId, ticket: reply.ticket });
   }
@@ -70,7 +70,7 @@ async function task(number) {
     const { key, limit } = keys[Math.floor(random() * keys.length)];
     const id = `${name}.${number}.${i}`;
     note('ask', { id, key });
-    const result = await locks.acquire(key, { ttlMs, waitMs, limit, lockId: id });
+    const result = await locks.acquire(key, { ttlMs, waitMs, limit, lockId: id, confirm });
     placed.delete(id);
     if (result.outcome !== 'acquired') {
       note('out', { id, outcome: result.outcome });
@@ -78,6 +78,8 @@ async function task(number) {
     }
     const { lock } = result;
     note('got', { id, token: lock.fencingToken, expiresAt: lock.grant.expiresAt });
+    // Entered on the message: until the claim is confirmed the lease is as short as an unclaimed hand-over.
+    lock.claim?.then(({ outcome, expiresAt }) => note('beat', { id, outcome, expiresAt }));
     await section(lock, id, key);
     const { outcome, reason } = await lock.release();
     note('released', { id, outcome, reason });

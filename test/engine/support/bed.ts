@@ -1,6 +1,11 @@
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import Redis, { type RedisOptions } from 'ioredis';
 import { createLocks, type AcquireOptions, type Lock, type Locks, type LocksOptions, type Source } from '../../../engine';
 import { startRedis, type RedisServer } from '../../../scripts/lib/redis';
+import { Proxy } from './proxy';
+import { until } from './until';
 
 /**
  * A real Redis for one test file, a plain client on it (`redis`: the operator, the chain, the eyes of the test), and
@@ -15,19 +20,30 @@ export class Bed {
   private readonly clients: Redis[] = [];
   private readonly open = new Set<Locks>();
   private readonly unheard: unknown[] = [];
+  private readonly dir = mkdtempSync(join(tmpdir(), 'redis-lock-bed-'));
   private readonly listen = (reason: unknown) => void this.unheard.push(reason);
 
   constructor(private readonly serverArgs: string[] = []) {}
 
   async start(): Promise<void> {
     process.on('unhandledRejection', this.listen);
-    this.server = await startRedis({ args: this.serverArgs });
+    this.server = await startRedis({ args: this.serverArgs, dir: this.dir });
     this.redis = this.client();
+  }
+
+  /** Starts the Redis that was killed (`server.kill()`) again, at the same address and with what it kept on disk. */
+  async comeBack(): Promise<void> {
+    this.server = await startRedis({ args: this.serverArgs, dir: this.dir, port: this.server.port });
   }
 
   /** A plain client, which is disconnected at the end. */
   client(options: RedisOptions = {}): Redis {
-    const client = new Redis(this.server.url, options);
+    return this.clientOf(this.server.url, options);
+  }
+
+  /** The same, of another address: a proxy, a replica. */
+  clientOf(url: string, options: RedisOptions = {}): Redis {
+    const client = new Redis(url, options);
     client.on('error', () => {});
     this.clients.push(client);
     return client;
@@ -56,6 +72,7 @@ export class Bed {
     const forgotten = await this.keysWithoutTtl();
     for (const client of this.clients) client.disconnect();
     await this.server.stop();
+    rmSync(this.dir, { recursive: true, force: true });
     process.off('unhandledRejection', this.listen);
     expect(forgotten).toEqual([]);
     expect(this.unheard).toEqual([]);
@@ -71,11 +88,37 @@ export function useBed(serverArgs?: string[]): Bed {
   return bed;
 }
 
+/** A proxy before the Redis of that bed, which behaves again after each test. */
+export function useProxy(bed: Bed): Proxy {
+  const proxy = new Proxy();
+  beforeAll(() => proxy.listen(bed.server));
+  afterEach(() => {
+    proxy.judge = () => 'pass';
+    proxy.refusing = false;
+    proxy.target = bed.server;
+  });
+  afterAll(() => proxy.stop());
+  return proxy;
+}
+
+type Acquired = Awaited<ReturnType<Locks['acquire']>>;
+
+/** The lock of an acquire, where the test knows that it must succeed. */
+export async function won(result: Acquired | Promise<Acquired>): Promise<Lock> {
+  const settled = await result;
+  if (settled.outcome !== 'acquired') throw new Error(`not acquired: ${JSON.stringify(settled)}`);
+  return settled.lock;
+}
+
 /** Acquires, where the test knows that it must succeed. */
-export async function take(locks: Locks, key: string, options: Partial<AcquireOptions> = {}): Promise<Lock> {
-  const result = await locks.acquire(key, { ttlMs: 30_000, ...options });
-  if (result.outcome !== 'acquired') throw new Error(`not acquired: ${JSON.stringify(result)}`);
-  return result.lock;
+export const take = (locks: Locks, key: string, options: Partial<AcquireOptions> = {}): Promise<Lock> =>
+  won(locks.acquire(key, { ttlMs: 30_000, ...options }));
+
+/** Waits in line; that it is rejected when the test closes its locks is nobody's concern. */
+export function wait(locks: Locks, key: string, options: Partial<AcquireOptions> = {}): Promise<Acquired> {
+  const result = locks.acquire(key, { ttlMs: 30_000, waitMs: 20_000, ...options });
+  result.catch(() => {});
+  return result;
 }
 
 let names = 0;

@@ -6,6 +6,7 @@ interface Answer {
   id: number;
   outcome?: string;
   fencingToken?: number;
+  cpuMs?: number;
   /** When it was known there, by this machine's clock. */
   at: number;
   error?: string;
@@ -35,6 +36,20 @@ export class Child {
     return this.order({ action: 'release', name });
   }
 
+  heartbeat(name: string): Promise<Answer> {
+    return this.order({ action: 'heartbeat', name });
+  }
+
+  /** Takes the lock by `using`, for work that never ends. */
+  use(key: string, options: { ttlMs: number }): Promise<Answer> {
+    return this.order({ action: 'use', key, options });
+  }
+
+  /** Ms of CPU that it has used. */
+  async cpuMs(): Promise<number> {
+    return Number((await this.order({ action: 'cpu' })).cpuMs);
+  }
+
   signal(name: NodeJS.Signals): void {
     this.process.kill(name);
   }
@@ -55,4 +70,17 @@ export class Child {
   private answer(id: number): Promise<Answer> {
     return new Promise((resolve) => this.answers.set(id, resolve));
   }
+}
+
+/** Starts children, which end with the test that started them. */
+export function useChildren(): (redisUrl: string) => Promise<Child> {
+  const children: Child[] = [];
+  afterEach(async () => {
+    await Promise.all(children.splice(0).map((child) => child.stop()));
+  });
+  return async (redisUrl) => {
+    const child = await Child.start(redisUrl);
+    children.push(child);
+    return child;
+  };
 }

@@ -17,6 +17,20 @@ const actions = {
   async release({ name }) {
     return { outcome: (await held.get(name).release()).outcome };
   },
+  async heartbeat({ name }) {
+    return { outcome: (await held.get(name).heartbeat()).outcome };
+  },
+  /** Answers when the work has begun, which never ends. */
+  use: ({ key, options }) =>
+    new Promise((resolve, reject) => {
+      const work = ({ fencingToken }) => new Promise(() => resolve({ outcome: 'acquired', fencingToken }));
+      locks.using(key, options, work).catch(reject);
+    }),
+  /** Ms of CPU that this process has used. */
+  async cpu() {
+    const { user, system } = process.cpuUsage();
+    return { cpuMs: (user + system) / 1000 };
+  },
 };
 
 process.on('message', (order) => {

@@ -5,7 +5,8 @@ export type Fate =
   | 'pass'
   | 'loseReply' // Redis executes it; the connection is cut instead of the answer
   | 'swallow' // it never reaches Redis, and nothing more is said on this connection
-  | { delayMs: number }; // it reaches Redis later
+  | { delayMs: number } // it reaches Redis later, and those behind it may be there first
+  | { after: Promise<unknown> }; // it waits for that, and those behind it on this connection wait with it
 
 /**
  * A TCP proxy before Redis that misbehaves as told. A chunk that a client writes is one command here, or several that
@@ -18,13 +19,22 @@ export class Proxy {
   /** How many commands have reached Redis late. */
   delivered = 0;
   private readonly sockets = new Set<net.Socket>();
+  private readonly connections = new Set<{ said: string[]; silence: () => void }>();
   private server!: net.Server;
+
+  /** Where new connections lead; another one may be put there (a failover). */
+  target!: { host: string; port: number };
 
   static async start(target: { host: string; port: number }): Promise<Proxy> {
     const proxy = new Proxy();
-    proxy.server = net.createServer((client) => proxy.connect(client, target));
-    await new Promise<void>((resolve) => proxy.server.listen(0, '127.0.0.1', resolve));
+    await proxy.listen(target);
     return proxy;
+  }
+
+  async listen(target: { host: string; port: number }): Promise<void> {
+    this.target = target;
+    this.server = net.createServer((client) => this.connect(client));
+    await new Promise<void>((resolve) => this.server.listen(0, '127.0.0.1', resolve));
   }
 
   get port(): number {
@@ -40,33 +50,50 @@ export class Proxy {
     for (const socket of this.sockets) socket.destroy();
   }
 
+  /** The connections on which such a command was sent go silent, in both directions, and stay open: nobody is told. Returns how many. */
+  silence(command: RegExp): number {
+    const found = [...this.connections].filter(({ said }) => said.some((text) => command.test(text)));
+    for (const { silence } of found) silence();
+    return found.length;
+  }
+
   async stop(): Promise<void> {
     this.cut();
     await new Promise((resolve) => this.server.close(resolve));
   }
 
-  private connect(client: net.Socket, target: { host: string; port: number }): void {
+  private connect(client: net.Socket): void {
     if (this.refusing) {
       client.destroy();
       return;
     }
-    const redis = net.connect(target.port, target.host);
+    const redis = net.connect(this.target.port, this.target.host);
     let losing = false;
     let silent = false;
     let clientGone = false;
     let held = 0;
+    let gate: Promise<unknown> | undefined;
+    const connection = { said: [] as string[], silence: () => void (silent = true) };
+    this.connections.add(connection);
+    const deliver = (bytes: Buffer) => {
+      held -= 1;
+      if (!redis.destroyed) redis.write(bytes, () => (this.delivered += 1));
+      // What was under way still arrives, though its sender is gone.
+      if (clientGone && held === 0) redis.end();
+    };
     client.on('data', (bytes) => {
       if (silent) return;
-      const fate = this.judge(bytes.toString('latin1'));
+      const command = bytes.toString('latin1');
+      connection.said.push(command);
+      const fate = this.judge(command);
       if (fate === 'swallow') silent = true;
-      else if (typeof fate === 'object') {
+      else if (typeof fate === 'object' && 'delayMs' in fate) {
         held += 1;
-        setTimeout(() => {
-          held -= 1;
-          if (!redis.destroyed) redis.write(bytes, () => (this.delivered += 1));
-          // What was under way still arrives, though its sender is gone.
-          if (clientGone && held === 0) redis.end();
-        }, fate.delayMs).unref();
+        setTimeout(() => deliver(bytes), fate.delayMs).unref();
+      } else if (gate || typeof fate === 'object') {
+        held += 1;
+        const after = typeof fate === 'object' && 'after' in fate ? fate.after : undefined;
+        gate = Promise.all([gate, after]).then(() => deliver(bytes));
       } else {
         losing ||= fate === 'loseReply';
         redis.write(bytes);
@@ -82,12 +109,16 @@ export class Proxy {
       socket.on('close', () => this.sockets.delete(socket));
     }
     client.on('close', () => {
+      this.connections.delete(connection);
       clientGone = true;
       if (held === 0) redis.destroy();
     });
     redis.on('close', () => client.destroy());
   }
 }
+
+/** A subscription in what a client sends (not the word in the text of a script). */
+export const SUBSCRIBE = /\r\ns?subscribe\r\n/i;
 
 /** Applies `fate` to the first command that contains `text`, once; all else passes. */
 export function once(text: string, fate: Fate): (command: string) => Fate {
@@ -97,4 +128,10 @@ export function once(text: string, fate: Fate): (command: string) => Fate {
     armed = false;
     return fate;
   };
+}
+
+/** Something to hold a command back with (`{ after: gate.opened }`), until it is opened. */
+export class Gate {
+  open!: () => void;
+  readonly opened = new Promise<void>((resolve) => (this.open = resolve));
 }
