@@ -12,9 +12,9 @@ describe('steal', () => {
     const steal = (owner = { executionId: 'thief' }) => locks.steal(key, { if: 'stale', ttlMs: 20_000, owner });
 
     expect(await steal()).toMatchObject({ outcome: 'notStolen', reason: 'notStale' });
-    await age(bed.redis, key, lock.lockId, 2900);
+    await age(bed.redis, key, lock.lockId, 1500);
     expect(await steal()).toMatchObject({ outcome: 'notStolen', reason: 'notStale' });
-    await age(bed.redis, key, lock.lockId, 200);
+    await age(bed.redis, key, lock.lockId, 1600);
     expect((await locks.status(key)).state).toBe('stale');
 
     const stolen = await steal();

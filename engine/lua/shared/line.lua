@@ -27,11 +27,11 @@ local function describe(w, waitMs, isFirst)
   rpcall('HSET', WAIT, w.id, table.concat({
     w.channel, int(nowMs + waitMs), int(w.ttl), int(w.limit), int(w.renew), w.holds, w.owner,
   }, ' '))
-  -- Both live longer than the last deadline in them, by a minute at least: so not every waiter has to prolong them.
-  local need = waitMs + CLAIM + 60000
+  -- Both live longer than the last deadline in them, by half a minute at least: so not every waiter has to prolong them.
+  local need = waitMs + CLAIM + 30000
   if isFirst or rcall('PTTL', LINE) < need then
-    rcall('PEXPIRE', LINE, need + 60000)
-    rcall('PEXPIRE', WAIT, need + 60000)
+    rcall('PEXPIRE', LINE, need + 30000)
+    rcall('PEXPIRE', WAIT, need + 30000)
   end
 end
 

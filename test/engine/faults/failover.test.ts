@@ -3,6 +3,7 @@ import { startRedis, type RedisServer } from '../../../scripts/lib/redis';
 import type { Locks } from '../../../engine';
 import { newKey, take, useBed, useProxy, wait, won } from '../support/bed';
 import { timed, until } from '../support/until';
+import { inLine } from '../support/state';
 
 /** The master is killed and its replica takes its place, behind the same address. */
 describe('a failover', () => {

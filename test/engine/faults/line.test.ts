@@ -1,6 +1,7 @@
 import { newKey, take, useBed, wait, won } from '../support/bed';
 import { useChildren } from '../support/child';
 import { timed } from '../support/until';
+import { inLine } from '../support/state';
 
 const MINUTE = 60_000;
 

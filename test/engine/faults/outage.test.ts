@@ -1,5 +1,6 @@
 import { newKey, take, useBed, wait, won } from '../support/bed';
 import { timed, until } from '../support/until';
+import { inLine } from '../support/state';
 
 /** A Redis that is away for a while, or there and silent. */
 describe('an outage', () => {

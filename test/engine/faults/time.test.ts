@@ -54,7 +54,7 @@ describe('the time that is left', () => {
 
   it('F34: is none for a holder whose process was busy for longer than the lease, before it does anything else', async () => {
     const key = newKey();
-    const [locks, eyes] = [bed.locks(), bed.locks()];
+    const locks = bed.locks();
     const child = await start(bed.server.url);
     const ttlMs = 1500;
     let next: { fencingToken?: number } = {};

@@ -3,6 +3,7 @@ import { newKey, take, useBed, useProxy, wait, won } from '../support/bed';
 import { useChildren } from '../support/child';
 import { Gate, once, type Fate } from '../support/proxy';
 import { timed, until } from '../support/until';
+import { inLine } from '../support/state';
 
 /** Nobody can know whether the last command was executed: its connection dropped, or its process died. */
 describe('a lock whose outcome is unknown', () => {
@@ -130,6 +131,7 @@ describe('a lock whose outcome is unknown', () => {
     proxy.judge = once(key, 'loseReply');
     await holder.release();
     const lock = await won(waiting);
+    expect((await lock.claim)?.outcome).toBe('alive');
     expect((await eyes.status(key)).holders).toMatchObject([{ fencingToken: lock.fencingToken }]);
     expect((await lock.release()).outcome).toBe('released');
     expect(await eyes.status(key)).toMatchObject({ state: 'free', queue: 0 });

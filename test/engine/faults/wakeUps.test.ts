@@ -4,6 +4,7 @@ import { useChildren } from '../support/child';
 import { commandsDuring } from '../support/commands';
 import { Gate, SUBSCRIBE, type Fate } from '../support/proxy';
 import { timed, until } from '../support/until';
+import { inLine } from '../support/state';
 
 /** Far more than a message takes, and less than it takes to find a grant without one. */
 const SOON_MS = 3000;

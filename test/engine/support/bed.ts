@@ -5,7 +5,6 @@ import Redis, { type RedisOptions } from 'ioredis';
 import { createLocks, type AcquireOptions, type Lock, type Locks, type LocksOptions, type Source } from '../../../engine';
 import { startRedis, type RedisServer } from '../../../scripts/lib/redis';
 import { Proxy } from './proxy';
-import { until } from './until';
 
 /**
  * A real Redis for one test file, a plain client on it (`redis`: the operator, the chain, the eyes of the test), and
