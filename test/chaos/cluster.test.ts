@@ -156,6 +156,19 @@ describe('on a cluster', () => {
     await holder.release();
   }, 20_000);
 
+  it('a place that is kept is not handed the lock: who waits behind it is', async () => {
+    const locks = newLocks();
+    for (const key of await onEach((i) => `kept:${i}`)) {
+      const holder = await take(locks, key);
+      expect(await locks.acquire(key, { ttlMs: 30_000, waitMs: 0, keepPlaceMs: 10_000 })).toMatchObject({ outcome: 'timedOut' });
+      const waiting = take(locks, key, { waitMs: 20_000 });
+      await until(async () => (await locks.status(key)).queue === 2);
+      await holder.release();
+      expect((await waiting).grant.waitedMs).toBeLessThan(2500);
+      await (await waiting).release();
+    }
+  }, 20_000);
+
   it('F24: scripts that a master has forgotten are sent again', async () => {
     const locks = newLocks();
     for (const key of await onEach((i) => `script:${i}`)) {
