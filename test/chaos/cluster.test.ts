@@ -145,7 +145,8 @@ describe('on a cluster', () => {
     const holder = await take(other, awaited);
     const waiting = take(locks, awaited, { waitMs: 20_000, owner: execution });
     waiting.catch(() => {});
-    await until(async () => (await other.status(awaited)).queue === 1);
+    // In line, and listening: until then it asks again by itself.
+    await until(async () => (await clients[0]!.hvals(`{${awaited}}:rl:wait`)).some((asks) => asks.startsWith('rl:wake:')));
 
     expect((await other.heldBy(execution)).map(({ key }) => key).sort()).toEqual([...keys, awaited].sort());
     const freed = await other.releaseExecution(execution);
