@@ -132,14 +132,16 @@ describe('the waiting line', () => {
     expect(ms).toBeLessThan(3000);
   }, 25_000);
 
-  it('F11: lets two of one process in, when one release makes room for both', async () => {
+  it('F11: lets all of one process in for whom one release makes room', async () => {
     const key = newKey();
-    const [locks, two] = [bed.locks(), bed.locks()];
-    // A holder that wants to be alone: its release is room for two.
-    const alone = await take(locks, key, { limit: 1 });
-    const waits = [wait(two, key, { limit: 2 }), wait(two, key, { limit: 2 })];
-    await inLine(locks, key, 2);
-    await alone.release();
+    const [locks, many] = [bed.locks(), bed.locks()];
+    const holder = await take(locks, key);
+    // The others would have room beside the first, and do not pass it.
+    const waits = [wait(many, key)];
+    await inLine(locks, key, 1);
+    waits.push(wait(many, key, { limit: 3 }), wait(many, key, { limit: 3 }));
+    await inLine(locks, key, 3);
+    await holder.release();
     const { ms, error } = await timed(Promise.all(waits.map(won)));
     expect(error).toBeUndefined();
     expect(ms).toBeLessThan(3000);
