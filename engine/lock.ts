@@ -24,14 +24,15 @@ export class Lock {
     readonly grant: Grant,
     /** Redis is being told that a lock that was handed over was taken; resolves when it has confirmed that. */
     readonly claim?: Promise<Alive | Lost>,
+    /** `performance.now()` before that was asked. */
+    claimAsked = 0,
   ) {
     this.ttl = grant.ttlMs;
-    if (claim) this.follow(claim);
+    if (claim) this.follow(claim, claimAsked);
   }
 
   /** Until the claim is confirmed the lease is as short as a hand-over that nobody takes. */
-  private follow(claim: Promise<Alive | Lost>): void {
-    const asked = performance.now();
+  private follow(claim: Promise<Alive | Lost>, asked: number): void {
     const { validUntil } = this;
     void claim.then((answer) => {
       // A heartbeat or release that came after it knows better.

@@ -193,9 +193,9 @@ export class Locks {
     return Object.assign(ask, { keys, lockId, index: executionKey(ask.owner) });
   }
 
-  private lock({ keys, lockId, index }: Caller, hold: string | undefined, { grant, asked, claim }: Omit<Entry, 'outcome'>): Lock {
+  private lock({ keys, lockId, index }: Caller, hold: string | undefined, { grant, asked, claim, claimAsked }: Omit<Entry, 'outcome'>): Lock {
     const validUntil = asked + (claim ? Math.min(CLAIM_MS, grant.ttlMs) : grant.ttlMs);
-    return new Lock(this.host, keys, lockId, hold, index, validUntil, grant, claim);
+    return new Lock(this.host, keys, lockId, hold, index, validUntil, grant, claim, claimAsked);
   }
 }
 

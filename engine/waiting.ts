@@ -8,7 +8,7 @@ import type { Alive, Busy, Grant, Lost, TimedOut } from './types';
 import { WakeUp, type HandOver } from './wakeup';
 
 /** Granted; with `claim` the lock was handed over, and Redis is being told at this moment that it was taken. */
-export type Entry = Won & { claim?: Promise<Alive | Lost> };
+export type Entry = Won & { claim?: Promise<Alive | Lost>; claimAsked?: number };
 
 export interface WaitOptions {
   waitMs: number;
@@ -149,7 +149,7 @@ export class Waiting {
     const claim = this.transitions.heartbeat(keys, lockId, fence, 0, '-', index, true);
     const grant: Grant = { fencingToken: fence, ttlMs, expiresAt: at + Math.min(CLAIM_MS, ttlMs), queue, again: false, waitedMs: 0 };
     if (!confirm && age < FRESH_MS) {
-      return { outcome: 'acquired', grant, asked: asked - age, claim: this.claimed(keys, lockId, index, claim) };
+      return { outcome: 'acquired', grant, asked: asked - age, claim: this.claimed(keys, lockId, index, claim), claimAsked: asked };
     }
     const answer = await claim.catch((error: unknown) =>
       error instanceof RedisLockError && error.code === 'unavailable' ? undefined : Promise.reject(error),

@@ -55,7 +55,7 @@ describe('a process with many parked waiters', () => {
 
   const clean = (ended: number) => ({ ended, waiting: 0, listeners: 'as before', onSignals: 0, resources: [] });
 
-  it('needs less than 4 KiB for each, and leaves no listener, timer, key or subscription', async () => {
+  it('F59: needs less than 4 KiB for each, and leaves no listener, timer, key or subscription', async () => {
     const { bytes, left } = await park(2000, 1, async () => {});
     process.stdout.write(`parked: ${Math.round(bytes)} bytes of heap for each of 2000 waiters\n`);
     expect(bytes).toBeLessThan(4096);

@@ -46,7 +46,7 @@ describe('acquire, heartbeat, release, status', () => {
     expect(JSON.stringify(busy)).not.toContain(lock.lockId);
   });
 
-  it('sets the TTL in the same step, within 50 ms of what was asked', async () => {
+  it('F44, M10: sets the TTL in the same step, within 50 ms of what was asked', async () => {
     const key = newKey();
     await take(bed.locks(), key, { ttlMs: 1000 });
     const left = await bed.redis.pttl(key);
@@ -137,7 +137,7 @@ describe('acquire, heartbeat, release, status', () => {
 describe('repeated calls', () => {
   const bed = useBed();
 
-  it('answers an acquire with the same id by the same fencing token', async () => {
+  it('F53: answers an acquire with the same id by the same fencing token', async () => {
     const locks = bed.locks();
     const key = newKey();
     const first = await take(locks, key, { lockId: 'mine' });
@@ -147,7 +147,7 @@ describe('repeated calls', () => {
     expect((await locks.status(key)).holders).toHaveLength(1);
   });
 
-  it('renews by a repeated acquire, and never shortens', async () => {
+  it('F40: renews by a repeated acquire, and never shortens', async () => {
     const locks = bed.locks();
     const key = newKey();
     await take(locks, key, { lockId: 'mine', ttlMs: 10_000 });
@@ -156,7 +156,7 @@ describe('repeated calls', () => {
     expect(await bed.redis.pttl(key)).toBeGreaterThan(39_000);
   });
 
-  it('says already released to a second release, whatever happened since', async () => {
+  it('F50: says already released to a second release, whatever happened since', async () => {
     const locks = bed.locks();
     const key = newKey();
     const lock = await take(locks, key);
@@ -172,7 +172,7 @@ describe('repeated calls', () => {
     expect(await next.release()).toEqual({ outcome: 'alreadyReleased' });
   });
 
-  it('lets only the id of the holder renew or release', async () => {
+  it('F48, M12, M13: lets only the id of the holder renew or release', async () => {
     const locks = bed.locks();
     const key = newKey();
     const lock = await take(locks, key, { owner: { executionId: '1' } });

@@ -46,7 +46,7 @@ describe('what is left behind', () => {
     expect(sizes[0]![0]).toBe(1);
   });
 
-  it('is one subscription for each process that waited, however much it waited', async () => {
+  it('F58: is one subscription for each process that waited, however much it waited', async () => {
     const [a, b] = [bed.locks(), bed.locks()];
     await Promise.all(
       Array.from({ length: 30 }, async (_, i) => {

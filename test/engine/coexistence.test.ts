@@ -137,7 +137,7 @@ describe('a lock that a hand-built chain holds', () => {
     expect((await waiting).outcome).toBe('acquired');
   });
 
-  it('is entered by our waiter as soon as the chain deletes it or its TTL ends', async () => {
+  it('M14: is entered by our waiter as soon as the chain deletes it or its TTL ends', async () => {
     const locks = bed.locks();
     const key = newKey();
     await bed.redis.set(key, '1', 'PX', 300);
@@ -221,7 +221,7 @@ describe('something else under the key', () => {
 describe("an operator's DEL of the key", () => {
   const bed = useBed();
 
-  it('unlocks: the holder is told, and the next one enters', async () => {
+  it('F36, M9: unlocks: the holder is told, and the next one enters', async () => {
     const locks = bed.locks();
     const key = newKey();
     const lock = await take(locks, key);

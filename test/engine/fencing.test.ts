@@ -4,7 +4,7 @@ import { setFence } from './support/state';
 describe('fencing tokens', () => {
   const bed = useBed();
 
-  it('grow with every grant, and the key holds the newest, in 16 digits', async () => {
+  it('M5: grow with every grant, and the key holds the newest, in 16 digits', async () => {
     const locks = bed.locks();
     const key = newKey();
     let last = 0;

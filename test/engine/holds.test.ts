@@ -69,7 +69,7 @@ describe('everything that an execution holds', () => {
     expect(await locks.heldBy(execution('3'))).toEqual([]);
   });
 
-  it('is checked again entry by entry: what another one has by now stays his', async () => {
+  it('F63: is checked again entry by entry: what another one has by now stays his', async () => {
     const locks = bed.locks();
     const [lost, kept] = [newKey(), newKey()];
     const lock = await take(locks, lost, { owner: execution('4') });
@@ -107,7 +107,7 @@ describe('everything that an execution holds', () => {
     await lock.release();
   });
 
-  it('is remembered as long as its longest lease', async () => {
+  it('F63: is remembered as long as its longest lease', async () => {
     const locks = bed.locks();
     const index = 'rl:execution:instance:8';
     const long = await take(locks, newKey(), { owner: execution('8'), ttlMs: 60_000 });

@@ -52,7 +52,7 @@ describe('leaving the line', () => {
     }
   }, 20_000);
 
-  it('F15: is decided in Redis when time-out and grant cross: nobody is told "timed out" and owns the lock', async () => {
+  it('F15, M3: is decided in Redis when time-out and grant cross: nobody is told "timed out" and owns the lock', async () => {
     const [locks, others] = [bed.locks(), bed.locks()];
     const key = newKey();
     const counts = { acquired: 0, timedOut: 0 };

@@ -31,13 +31,13 @@ describe('what can be asked for', () => {
     ['hold', { hold: 'x'.repeat(257) }],
     ['renewEveryMs', { renewEveryMs: 0 }],
     ['stealIfStaleMs', { stealIfStaleMs: -1 }],
-  ] as Array<[string, Partial<AcquireOptions>]>)('is checked before Redis is asked: %s of %j', async (option, options) => {
+  ] as Array<[string, Partial<AcquireOptions>]>)('F41, F42: is checked before Redis is asked: %s of %j', async (option, options) => {
     const key = newKey();
     await expect(asking(options, key)).rejects.toMatchObject({ name: 'LockOptionError', option });
     expect(await bed.redis.keys(`*${key}*`)).toEqual([]);
   });
 
-  it('is rounded up, so that no lease is shorter than asked', async () => {
+  it('F43: is rounded up, so that no lease is shorter than asked', async () => {
     expect((await take(bed.locks(), newKey(), { ttlMs: 10_000.2 })).ttlMs).toBe(10_001);
   });
 
@@ -62,7 +62,7 @@ describe('what can be asked for', () => {
     await expect(locks.status(key)).rejects.toMatchObject({ option: 'key' });
   });
 
-  it.each([['x'.repeat(1024)], ['a{b}c'], ['a{b'], ['with "quotes", bläncks\nand breaks'], ['%d %s %%'], ['w4:*?[a]']])('locks %j', async (key) => {
+  it.each([['x'.repeat(1024)], ['a{b}c'], ['a{b'], ['with "quotes", bläncks\nand breaks'], ['%d %s %%'], ['w4:*?[a]']])('M4: locks %j', async (key) => {
     const locks = bed.locks();
     const lock = await take(locks, key);
     const waiting = locks.acquire(key, { ttlMs: 1000, waitMs: 10_000 });
@@ -82,7 +82,7 @@ describe('what can be asked for', () => {
 describe('where it locks', () => {
   const bed = useBed();
 
-  it('is the database of the address', async () => {
+  it('F64, M8: is the database of the address', async () => {
     const key = newKey();
     const lock = await take(bed.locks({}, { url: `${bed.server.url}/5` }), key);
     expect(await bed.redis.exists(key)).toBe(0);
@@ -93,7 +93,7 @@ describe('where it locks', () => {
     await five.flushdb();
   });
 
-  it.each(['app:', '{app}:', 'a{b}c:'])('is under the key prefix of the client: %s', async (keyPrefix) => {
+  it.each(['app:', '{app}:', 'a{b}c:'])('F64: is under the key prefix of the client: %s', async (keyPrefix) => {
     const redis = bed.client({ keyPrefix });
     const locks = bed.locks({}, { redis });
     const key = newKey();

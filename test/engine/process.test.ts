@@ -31,7 +31,7 @@ describe('a program', () => {
     expect(exit).toBe(0);
   }, 15_000);
 
-  it('ends by itself after it waited, and while it still holds a lock', async () => {
+  it('F61: ends by itself after it waited, and while it still holds a lock', async () => {
     const { exit, output } = await run(`
       await locks.acquire('p2', { ttlMs: 300 });
       const { outcome } = await locks.acquire('p2', { ttlMs: 60000, waitMs: 5000 });

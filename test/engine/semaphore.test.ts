@@ -30,7 +30,7 @@ describe('a semaphore', () => {
     );
   }, 30_000);
 
-  it('costs a permit for its TTL where a holder crashed, and not longer', async () => {
+  it('F49, F51: costs a permit for its TTL where a holder crashed, and not longer', async () => {
     const locks = bed.locks();
     const key = newKey();
     const crashed = await take(locks, key, { limit: 2 });

@@ -40,7 +40,7 @@ describe('steal', () => {
     expect((await locks.steal(key, { if: 'stale', staleMs: 9000, ttlMs: 1000 })).outcome).toBe('stolen');
   });
 
-  it('does not rob a holder whose heartbeat is fresh', async () => {
+  it('F62: does not rob a holder whose heartbeat is fresh', async () => {
     const locks = bed.locks();
     const key = newKey();
     const lock = await take(locks, key, { renewEveryMs: 1000 });
@@ -89,7 +89,7 @@ describe('steal', () => {
     expect((await locks.steal(key, { if: 'any', ttlMs: 1000 })).outcome).toBe('stolen');
   });
 
-  it.each(['stale', 'any', 'fencingToken', 'noTtl'] as const)('has exactly one winner among 8 (%s)', async (condition) => {
+  it.each(['stale', 'any', 'fencingToken', 'noTtl'] as const)('F69: has exactly one winner among 8 (%s)', async (condition) => {
     const key = newKey();
     if (condition === 'noTtl') await chain(bed.redis).incrementForEver(key);
     else {

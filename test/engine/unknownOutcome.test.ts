@@ -23,7 +23,7 @@ describe('an answer that fails to come', () => {
   describe('because it was lost, executed though the command was', () => {
     const lose = () => (proxy.judge = once('evalsha', 'loseReply'));
 
-    it('F19: acquire has the lock, once', async () => {
+    it('F19, M1, M2: acquire has the lock, once', async () => {
       const locks = await warm();
       const key = newKey();
       lose();
@@ -209,7 +209,7 @@ describe('an answer that fails to come', () => {
       await until(async () => (await bed.locks().status(key)).queue === 0, 8000, 50);
     }, 15_000);
 
-    it('a heartbeat fails with a clear error, and the next one renews', async () => {
+    it('F60: a heartbeat fails with a clear error, and the next one renews', async () => {
       const lock = await take(await warm(300), newKey());
       proxy.refusing = true;
       proxy.cut();

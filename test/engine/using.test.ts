@@ -43,7 +43,7 @@ describe('using', () => {
     expect(await bed.redis.exists(key)).toBe(0);
   });
 
-  it('aborts the signal when the lock is lost, and says how it ended', async () => {
+  it('F70: aborts the signal when the lock is lost, and says how it ended', async () => {
     const locks = bed.locks();
     const key = newKey();
     const result = await locks.using(key, { ttlMs: 300 }, async (lock, signal) => {
@@ -73,7 +73,7 @@ describe('using', () => {
     await proxy.stop();
   });
 
-  it('reports a release that failed', async () => {
+  it('F56: reports a release that failed', async () => {
     const proxy = await Proxy.start(bed.server);
     const locks = bed.locks({ commandTimeoutMs: 300 }, { url: proxy.url });
     const work = locks.using(newKey(), { ttlMs: 60_000 }, async () => {

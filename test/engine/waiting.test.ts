@@ -115,7 +115,7 @@ describe('the waiting line', () => {
     expect((await wait(locks, key, { waitMs: 0 })).outcome).toBe('acquired');
   });
 
-  it('may be waited in for longer than any lease, and the lease counts from the grant', async () => {
+  it('F46, F66, M7: may be waited in for longer than any lease, and the lease counts from the grant', async () => {
     const locks = bed.locks();
     const key = newKey();
     const holder = await take(locks, key, { ttlMs: 200 });
@@ -163,7 +163,7 @@ describe('the waiting line', () => {
     expect(performance.now() - started).toBeLessThan(1300);
   });
 
-  it('is bounded', async () => {
+  it('F68: is bounded', async () => {
     const locks = bed.locks({ maxWaiters: 2 });
     const key = newKey();
     const holder = await take(locks, key);
@@ -174,7 +174,7 @@ describe('the waiting line', () => {
     expect((await waits[0]!).outcome).toBe('acquired');
   });
 
-  it('says how many wait behind a grant', async () => {
+  it('F67: says how many wait behind a grant', async () => {
     const locks = bed.locks();
     const key = newKey();
     const holder = await take(locks, key);

@@ -21,9 +21,14 @@ export class Child {
     process.on('message', (answer: Answer) => this.answers.get(answer.id)?.(answer));
   }
 
-  static async start(redisUrl: string): Promise<Child> {
+  /** @param clockAheadMs by how much the clock of that machine is wrong */
+  static async start(redisUrl: string, clockAheadMs = 0): Promise<Child> {
     const file = join(__dirname, 'program.js');
-    const child = new Child(spawn(process.execPath, [file, redisUrl], { stdio: ['ignore', 'ignore', 'inherit', 'ipc'] }));
+    const preload = clockAheadMs === 0 ? [] : ['--require', join(__dirname, 'wrongClock.js')];
+    const env = { ...process.env, CLOCK_AHEAD_MS: String(clockAheadMs) };
+    const child = new Child(spawn(process.execPath, [...preload, file, redisUrl], {
+      env,
+       stdio: ['ignore', 'ignore', 'inherit', 'ipc'] }));
     await child.answer(0);
     return child;
   }
@@ -73,13 +78,13 @@ export class Child {
 }
 
 /** Starts children, which end with the test that started them. */
-export function useChildren(): (redisUrl: string) => Promise<Child> {
+export function useChildren(): (redisUrl: string, clockAheadMs?: number) => Promise<Child> {
   const children: Child[] = [];
   afterEach(async () => {
     await Promise.all(children.splice(0).map((child) => child.stop()));
   });
-  return async (redisUrl) => {
-    const child = await Child.start(redisUrl);
+  return async (redisUrl, clockAheadMs) => {
+    const child = await Child.start(redisUrl, clockAheadMs);
     children.push(child);
     return child;
   };

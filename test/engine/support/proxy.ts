@@ -6,7 +6,8 @@ export type Fate =
   | 'loseReply' // Redis executes it; the connection is cut instead of the answer
   | 'swallow' // it never reaches Redis, and nothing more is said on this connection
   | { delayMs: number } // it reaches Redis later, and those behind it may be there first
-  | { after: Promise<unknown> }; // it waits for that, and those behind it on this connection wait with it
+  | { after: Promise<unknown> } // it waits for that, and those behind it on this connection wait with it
+  | { answerAfter: Promise<unknown> }; // Redis executes it; what is said on this connection from now on waits for that
 
 /**
  * A TCP proxy before Redis that misbehaves as told. A chunk that a client writes is one command here, or several that
@@ -73,6 +74,7 @@ export class Proxy {
     let clientGone = false;
     let held = 0;
     let gate: Promise<unknown> | undefined;
+    let answers: Promise<unknown> | undefined;
     const connection = { said: [] as string[], silence: () => void (silent = true) };
     this.connections.add(connection);
     const deliver = (bytes: Buffer) => {
@@ -90,18 +92,23 @@ export class Proxy {
       else if (typeof fate === 'object' && 'delayMs' in fate) {
         held += 1;
         setTimeout(() => deliver(bytes), fate.delayMs).unref();
-      } else if (gate || typeof fate === 'object') {
+      } else if (gate || (typeof fate === 'object' && 'after' in fate)) {
         held += 1;
         const after = typeof fate === 'object' && 'after' in fate ? fate.after : undefined;
         gate = Promise.all([gate, after]).then(() => deliver(bytes));
       } else {
         losing ||= fate === 'loseReply';
+        if (typeof fate === 'object' && 'answerAfter' in fate) answers = fate.answerAfter;
         redis.write(bytes);
       }
     });
     redis.on('data', (bytes) => {
+      const answer = () => {
+        if (!client.destroyed && !silent) client.write(bytes);
+      };
       if (losing) client.destroy();
-      else if (!client.destroyed && !silent) client.write(bytes);
+      else if (answers) answers = answers.then(answer);
+      else answer();
     });
     for (const socket of [client, redis]) {
       this.sockets.add(socket);
