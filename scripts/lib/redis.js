@@ -29,9 +29,9 @@ function which(command) {
   return undefined;
 }
 
-/** @returns {string | undefined} the path of a Redis (or Valkey) server program */
+/** @returns {string | undefined} the path of a Redis (or Valkey) server program: that of REDIS_SERVER, or one on the path */
 function findRedisServer() {
-  return SERVERS.map(which).find(Boolean);
+  return process.env.REDIS_SERVER || SERVERS.map(which).find(Boolean);
 }
 
 /** Whether this script may install Debian packages: root on a machine with apt. */

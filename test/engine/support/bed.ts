@@ -6,6 +6,14 @@ import { createLocks, type AcquireOptions, type Lock, type Locks, type LocksOpti
 import { startRedis, type RedisServer } from '../../../scripts/lib/redis';
 import { Proxy } from './proxy';
 
+/** The Redis of REDIS_URL: for tests alone, for it is emptied; and for one test file at a time. */
+function foreign(url: string): RedisServer {
+  const { hostname, port } = new URL(url);
+  const stop = () => Promise.resolve();
+  const kill = () => Promise.reject(new Error('This Redis was not started here.'));
+  return { url, host: hostname, port: Number(port || 6379), pid: 0, dir: '', stop, kill };
+}
+
 /**
  * A real Redis for one test file, a plain client on it (`redis`: the operator, the chain, the eyes of the test), and
  * engines that are closed after each test. At the end no key may be left without a TTL, and nothing may have been
@@ -26,8 +34,12 @@ export class Bed {
 
   async start(): Promise<void> {
     process.on('unhandledRejection', this.listen);
-    this.server = await startRedis({ args: this.serverArgs, dir: this.dir });
+    const given = process.env.REDIS_URL;
+    // Who needs settings of its own, or ends its server, starts one in any case.
+    if (given && this.serverArgs.length === 0) this.server = foreign(given);
+    else this.server = await startRedis({ args: this.serverArgs, dir: this.dir });
     this.redis = this.client();
+    if (given) await this.redis.flushall();
   }
 
   /** Starts the Redis that was killed (`server.kill()`) again, at the same address and with what it kept on disk. */
