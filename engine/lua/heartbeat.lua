@@ -18,16 +18,11 @@ local id, ttl, hold, token = ARGV[1], tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[
 local before = longest(0)
 settle()
 local m = byId[id]
-local latest, gaveBack = fence, false
-if m and m.ticket > 0 and token > 0 and m.fence ~= token then
-  -- Handed over anew, since the lease that is meant ran out unclaimed. Others may have held the lock between the two.
-  remove(m)
-  rcall('HDEL', WAIT, id)
-  m, gaveBack = nil, true
-end
+-- Handed over anew, since the lease that is meant ran out unclaimed; others may have held the lock between the two. The new
+-- one is left alone: its message is on the way, and who reads that must be able to rely on it.
+if m and m.ticket > 0 and token > 0 and m.fence ~= token then m = nil end
 if not m then
   if room() then promote(nil) end
-  if gaveBack and fence == latest then coverRest() end
   local why = fate(id, token) or { 'notHeld', nowMs, '0', '' }
   return { 'lost', nowMs, unpack(why) }
 end

@@ -141,6 +141,34 @@ describe('a hand-over', () => {
     expect(await work).toMatchObject({ outcome: 'done', value: expect.stringContaining('expired'), release: { outcome: 'notHeld' } });
   }, 20_000);
 
+  it('that ran out is claimed in vain, and leaves the next one alone, whose message is on its way', async () => {
+    const locks = bed.locks();
+    const key = newKey();
+    const held = await take(bed.locks(), key);
+    // Messages come when the test says so.
+    const { waiters } = locks as unknown as { waiters: { handOver(message: { fence: number }): void } };
+    const { handOver } = waiters;
+    const messages: Array<{ fence: number }> = [];
+    waiters.handOver = (message) => void messages.push(message);
+    const waiting = locks.acquire(key, { ttlMs: 30_000, waitMs: 20_000, lockId: 'the-waiter', confirm: true });
+    await inLine(bed.redis, key, 1);
+    await held.release();
+    await until(() => messages.length === 1);
+    await expire(bed.redis, key, 'the-waiter');
+    // Another caller of this process speaks for it: the waiter is handed the lock again, in its old place.
+    await bed.locks().acquire(key, { ttlMs: 1000, waitMs: 0 }).then((other) => other.outcome === 'acquired' && other.lock.release());
+    await locks.acquire(key, { ttlMs: 1000, waitMs: 0 });
+    await until(() => messages.length === 2);
+    const [first, second] = messages as [{ fence: number }, { fence: number }];
+
+    handOver.call(waiters, first);
+    const lock = await won(waiting);
+    handOver.call(waiters, second);
+    expect(lock.fencingToken).toBe(second.fence);
+    expect(await lock.heartbeat()).toMatchObject({ outcome: 'alive', fencingToken: second.fence });
+    expect(second.fence).toBeGreaterThan(first.fence);
+  }, 20_000);
+
   it('may cross the release of who entered: nothing is left', async () => {
     const { key, held, waiting, locks } = await parked();
     await held.release();

@@ -6,6 +6,7 @@ import { freePort } from '../../scripts/lib/ports';
 import { startRedis } from '../../scripts/lib/redis';
 import { useBed } from './harness/bed';
 import { engineVersions, type RedisCredential } from './harness/engine';
+import { until } from '../engine/support/until';
 import { untilWaiting } from './harness/look';
 import { acquire, hold, release, workflow } from './harness/workflow';
 
@@ -105,7 +106,7 @@ describe.each(engineVersions)('the Redis credential on n8n-core %s', (version) =
       }),
     );
     await untilWaiting(bed.redis, key, 10);
-    expect(await connectionsOf('line')).toBe(2);
+    await until(async () => (await connectionsOf('line')) === 2);
 
     for (const waiter of waiters) waiter.cancel();
     await Promise.all(waiters.map(async (waiter) => await waiter.finished));

@@ -101,17 +101,10 @@ export class Model {
     const lived = this.living.some((m) => !m.given);
     this.settle();
     let m = this.member(id);
-    const before = this.tokens;
-    let gaveBack = false;
-    if (m?.given && token !== 0 && token !== m.token) {
-      // Handed over anew: what was meant is over, and this one was not asked for.
-      this.remove(m);
-      m = undefined;
-      gaveBack = true;
-    }
+    // Handed over anew: what was meant is over, and the new one is claimed by its own token.
+    if (m?.given && token !== 0 && token !== m.token) m = undefined;
     if (!m) {
       if (this.room()) this.promote();
-      if (gaveBack) this.coverRest(before);
       const { reason, by } = this.fate(id, token) ?? { reason: 'notHeld', by: 0 };
       return { outcome: 'lost', reason, by };
     }
