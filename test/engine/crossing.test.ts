@@ -156,7 +156,8 @@ describe('a hand-over', () => {
     await until(() => messages.length === 1);
     await expire(bed.redis, key, 'the-waiter');
     // Another caller of this process speaks for it: the waiter is handed the lock again, in its old place.
-    await bed.locks().acquire(key, { ttlMs: 1000, waitMs: 0 }).then((other) => other.outcome === 'acquired' && other.lock.release());
+    const passing = await bed.locks().acquire(key, { ttlMs: 1000, waitMs: 0 });
+    if (passing.outcome === 'acquired') await passing.lock.release();
     await locks.acquire(key, { ttlMs: 1000, waitMs: 0 });
     await until(() => messages.length === 2);
     const [first, second] = messages as [{ fence: number }, { fence: number }];
