@@ -1,5 +1,8 @@
 import type { Lock } from './lock';
-import type { AcquireOptions, AlreadyReleased, Busy, Lost, NotHeld, Released, TimedOut } from './types';
+import type { AcquireOptions, Alive, AlreadyReleased, Busy, Lost, NotHeld, Released, TimedOut } from './types';
+
+/** setTimeout counts in 32 bits. */
+const LONGEST_TIMER = 2 ** 31 - 1;
 
 export type UsingOptions = Omit<AcquireOptions, 'renewEveryMs' | 'hold'>;
 
@@ -41,25 +44,60 @@ export async function using<T>(
 function keepRenewed(lock: Lock, everyMs: number): { signal: AbortSignal; stop: () => Promise<void> } {
   const lost = new AbortController();
   let inFlight: Promise<void> | undefined;
-  const renew = async () => {
-    // Redis can't be asked: by our clock (below) the lease goes on for a while, and the next attempt may succeed.
-    const answer = await lock.heartbeat().catch((): Lost | undefined => undefined);
-    if (answer?.outcome === 'lost') lost.abort(new Error(`The lock "${lock.key}" was lost: ${answer.reason}.`));
+  let renewal: NodeJS.Timeout | undefined;
+  let end: NodeJS.Timeout | undefined;
+  const stopTimers = () => {
+    clearTimeout(renewal);
+    clearTimeout(end);
   };
-  void lock.claim?.then((answer) => {
-    if (answer.outcome === 'lost') lost.abort(new Error(`The lock "${lock.key}" was lost: ${answer.reason}.`));
-  });
-  const timer = setInterval(() => {
-    // An answer that fails to come must not delay the end of the work beyond the end of its lease.
-    if (lock.expiresInMs() === 0) lost.abort(new Error(`The lock "${lock.key}" could not be renewed in time.`));
-    if (lost.signal.aborted) clearInterval(timer);
-    else inFlight ??= renew().finally(() => (inFlight = undefined));
-  }, everyMs);
-  timer.unref();
+  const lose = (text: string) => {
+    stopTimers();
+    lost.abort(new Error(text));
+  };
+  const hear = (answer: Alive | Lost | undefined) => {
+    if (answer?.outcome === 'lost') lose(`The lock "${lock.key}" was lost: ${answer.reason}.`);
+  };
+  const renewIn = (ms: number) => {
+    renewal = setTimeout(() => {
+      // Redis can't be asked: by our clock (below) the lease goes on for a while, and the next attempt may succeed.
+      const beat = lock.heartbeat().catch((): undefined => undefined);
+      inFlight = beat.then(hear).finally(() => {
+        inFlight = undefined;
+        if (!stopped && !lost.signal.aborted) renewIn(everyMs);
+      });
+    }, ms);
+    renewal.unref();
+  };
+  // On its own: an answer that fails to come must not delay the end of the work beyond the end of its lease.
+  const watch = () => {
+    const left = lock.expiresInMs();
+    if (left === 0) {
+      lose(`The lock "${lock.key}" could not be renewed in time.`);
+      return;
+    }
+    end = setTimeout(watch, Math.min(left, LONGEST_TIMER));
+    end.unref();
+  };
+  let stopped = false;
+  const begin = () => {
+    if (stopped || lost.signal.aborted) return;
+    // At once where the grant took so long that a third of the lease is gone already.
+    renewIn(Math.min(LONGEST_TIMER, Math.max(0, everyMs - (lock.ttlMs - lock.expiresInMs()))));
+  };
+  watch();
+  if (lock.claim) {
+    void lock.claim.then((answer) => {
+      hear(answer);
+      begin();
+    });
+  } else {
+    begin();
+  }
   return {
     signal: lost.signal,
     async stop() {
-      clearInterval(timer);
+      stopped = true;
+      stopTimers();
       // A renewal in flight must not overtake the release.
       await inFlight;
     },
