@@ -86,7 +86,8 @@ export function explain(error: unknown, server: string): RedisLockError {
   if (/^(\S+ )?OOM|used memory > 'maxmemory'/.test(message)) {
     return new RedisLockError('oom', `${at} is out of memory, so nothing was locked.`, 'Raise maxmemory, or free memory in Redis.');
   }
-  if (/NOPERM|can't run this command/.test(message)) return notPermitted(message, at);
+  // What scripts meet has another wording, before Redis 7.2 and since.
+  if (/NOPERM|can't run this command|ACL failure/.test(message)) return notPermitted(message, at);
   return new RedisLockError('refused', `${at} answered: ${message.replace(/ script: [0-9a-f]{40}.*$/, '')}.`, 'See the server log of Redis.');
 }
 

@@ -10,7 +10,9 @@ local missing = ''
 local function try(command, ...)
   local reply = redis.pcall(command, ...)
   if type(reply) == 'table' and reply.err then
-    if string.find(reply.err, 'NOPERM', 1, true) or string.find(reply.err, 'can\'t run this command', 1, true) then
+    -- In scripts: up to Redis 7.0, and in 7.2 and later and Valkey.
+    if string.find(reply.err, 'NOPERM', 1, true) or string.find(reply.err, 'can\'t run this command', 1, true)
+      or string.find(reply.err, 'ACL failure', 1, true) then
       if missing == '' then missing = string.lower(command) end
     elseif string.find(reply.err, 'READONLY', 1, true) then
       return reply
