@@ -122,6 +122,8 @@ export class Waiting {
       const event = await waiter.next(deadline);
       if (typeof event === 'object') {
         const entry = await this.enter(caller, event, options.confirm);
+        // Stopped while Redis was asked to confirm it: then it is given back, as it is when an answer brings it.
+        if (waiter.interrupted) continue;
         if (entry) return { ...entry, grant: { ...entry.grant, waitedMs: waited() } };
         reply = await this.askAgain(ask, reply);
       } else if (event === 'look') {
