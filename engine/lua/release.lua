@@ -19,6 +19,8 @@ local id, token, hold = ARGV[1], tonumber(ARGV[2]), ARGV[3]
 local queued = rcall('HLEN', WAIT)
 settle()
 local m = byId[id]
+-- A newer lease of the same id is not what is given back: the one that is meant is over.
+if m and token > 0 and m.fence ~= token then m = nil end
 if m then
   local left = {}
   if hold ~= '-' then

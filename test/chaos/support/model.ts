@@ -118,7 +118,8 @@ export class Model {
 
   release(id: string, token: number, hold: string[]): Answer {
     this.settle();
-    const m = this.member(id);
+    // A newer lease of the same id is not what is given back.
+    const m = this.members.find((other) => other.id === id && (token === 0 || other.token === token));
     if (!m) {
       this.promote();
       const why = this.fate(id, token);
