@@ -170,6 +170,18 @@ describe('a hand-over', () => {
     expect(second.fence).toBeGreaterThan(first.fence);
   }, 20_000);
 
+  it('that is over is not given back in place of a newer lease of the same id', async () => {
+    const locks = bed.locks();
+    const key = newKey();
+    const first = await take(locks, key, { lockId: 'the-same' });
+    await expire(bed.redis, key, 'the-same');
+    const between = await take(locks, key);
+    await between.release();
+    const second = await take(locks, key, { lockId: 'the-same' });
+    expect(await first.release()).toMatchObject({ outcome: 'notHeld', reason: 'expired' });
+    expect(await second.heartbeat()).toMatchObject({ outcome: 'alive', fencingToken: second.fencingToken });
+  });
+
   it('may cross the release of who entered: nothing is left', async () => {
     const { key, held, waiting, locks } = await parked();
     await held.release();
