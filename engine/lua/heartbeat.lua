@@ -18,9 +18,9 @@ local id, ttl, hold, token = ARGV[1], tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[
 local before = longest(0)
 settle()
 local m = byId[id]
--- Handed over anew, since the lease that is meant ran out unclaimed; others may have held the lock between the two. The new
--- one is left alone: its message is on the way, and who reads that must be able to rely on it.
-if m and m.ticket > 0 and token > 0 and m.fence ~= token then m = nil end
+-- A newer lease of the same id is not the one that is meant, which is over; others may have held the lock between the two. It
+-- is left alone: it may be a hand-over whose message is on its way, and who reads that must be able to rely on it.
+if m and token > 0 and m.fence ~= token then m = nil end
 if not m then
   if room() then promote(nil) end
   local why = fate(id, token) or { 'notHeld', nowMs, '0', '' }

@@ -170,7 +170,7 @@ describe('a hand-over', () => {
     expect(second.fence).toBeGreaterThan(first.fence);
   }, 20_000);
 
-  it('that is over is not given back in place of a newer lease of the same id', async () => {
+  it('that is over is neither renewed nor given back in place of a newer lease of the same id', async () => {
     const locks = bed.locks();
     const key = newKey();
     const first = await take(locks, key, { lockId: 'the-same' });
@@ -178,6 +178,7 @@ describe('a hand-over', () => {
     const between = await take(locks, key);
     await between.release();
     const second = await take(locks, key, { lockId: 'the-same' });
+    expect(await first.heartbeat()).toMatchObject({ outcome: 'lost', reason: 'expired' });
     expect(await first.release()).toMatchObject({ outcome: 'notHeld', reason: 'expired' });
     expect(await second.heartbeat()).toMatchObject({ outcome: 'alive', fencingToken: second.fencingToken });
   });

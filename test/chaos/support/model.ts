@@ -101,8 +101,8 @@ export class Model {
     const lived = this.living.some((m) => !m.given);
     this.settle();
     let m = this.member(id);
-    // Handed over anew: what was meant is over, and the new one is claimed by its own token.
-    if (m?.given && token !== 0 && token !== m.token) m = undefined;
+    // A newer lease of the same id is not the one that is meant; a hand-over is claimed by its own token.
+    if (token !== 0 && token !== m?.token) m = undefined;
     if (!m) {
       if (this.room()) this.promote();
       const { reason, by } = this.fate(id, token) ?? { reason: 'notHeld', by: 0 };
