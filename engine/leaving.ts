@@ -1,3 +1,4 @@
+import { MOST_IDS } from './calls';
 import type { LockKeys } from './keys';
 import type { Report } from './replies';
 import type { Leaver, Transitions } from './transitions';
@@ -14,9 +15,6 @@ interface Group {
   leavers: Leaver[];
   ends: Array<{ resolve: (left: Left) => void; reject: (error: unknown) => void }>;
 }
-
-/** So many leave in one script: arguments of one call in Lua are limited. */
-const BATCH = 500;
 
 /** Waits for one key that end in the same moment leave the line together: a thousand of them cost two scripts. */
 export class Leaving {
@@ -36,7 +34,7 @@ export class Leaving {
     const { leavers, ends } = group;
     leavers.push(leaver);
     const left = new Promise<Left>((resolve, reject) => ends.push({ resolve, reject }));
-    if (leavers.length === BATCH) this.close(group);
+    if (leavers.length === MOST_IDS) this.close(group);
     return left;
   }
 

@@ -1,3 +1,4 @@
+import { MOST_IDS } from './calls';
 import type { LockKeys } from './keys';
 import type { HandOver } from './wakeup';
 
@@ -5,9 +6,8 @@ import type { HandOver } from './wakeup';
 const LOOK_MS = 4950;
 /** Without messages (no right to subscribe) a waiter must find its grant before the claim time is over. */
 const POLL_MS = 1000;
-/** In one script. */
-const MOST_ASKED_FOR = 500;
-const LONGEST_TIMER = 2 ** 31 - 1;
+/** setTimeout counts in 32 bits. */
+export const LONGEST_TIMER = 2 ** 31 - 1;
 
 /** A caller that is parked in the line. It awaits `next()`, asks Redis, and parks again. */
 export class Waiter {
@@ -71,7 +71,7 @@ export class Waiter {
         return 'look';
       }
       await new Promise<void>((resolve) => {
-        // setTimeout counts in 32 bits; a longer wait goes round again.
+        // A longer wait goes round again.
         const timer = setTimeout(resolve, Math.min(left, LONGEST_TIMER));
         this.wake = () => {
           clearTimeout(timer);
@@ -163,7 +163,7 @@ export class WaitingLine {
     const first = group.waiters.values().next().value;
     if (!first) return;
     // One speaks for all, unless their messages go astray.
-    const waiters = this.reaches(group) ? [first] : [...group.waiters.values()].slice(0, MOST_ASKED_FOR);
+    const waiters = this.reaches(group) ? [first] : [...group.waiters.values()].slice(0, MOST_IDS);
     // Redis not reachable: the waiters go on until their deadlines, and so does this.
     const nextMs = await this.look(waiters).catch(() => -1);
     if (this.groups.get(full) === group) this.expect(full, this.reaches(group) || (nextMs >= 0 && nextMs < POLL_MS) ? nextMs : POLL_MS);

@@ -1,11 +1,12 @@
 import type Redis from 'ioredis';
 import type { Cluster } from 'ioredis';
+import { CLAIM_MS, type Caller } from './calls';
 import type { Source } from './connection';
 import { LockOptionError, RedisLockError } from './errors';
 import { executionKey, isInternal, newLockId } from './keys';
 import { Lock, type LockHost } from './lock';
 import { lockState } from './state';
-import { CLAIM_MS, Transitions, type Caller } from './transitions';
+import { Transitions } from './transitions';
 import type { AcquireOptions, Busy, LocksOptions, NotStolen, Owner, Status, StealOptions, TimedOut } from './types';
 import { using, type UsingOptions, type UsingResult } from './using';
 import * as check from './validate';
@@ -41,7 +42,7 @@ export class Locks {
 
   /** host:port of the Redis, for messages. */
   get server(): string {
-    return this.transitions.connection.server;
+    return this.transitions.calls.connection.server;
   }
 
   /** Callers that wait in line in this process. */
@@ -115,7 +116,8 @@ export class Locks {
 
   /** The keys of a pattern, by their full names; on a cluster each master knows its own. */
   private async *scan(match: string): AsyncGenerator<string[]> {
-    const { prefix, connection } = this.transitions;
+    const { prefix } = this.transitions;
+    const { connection } = this.transitions.calls;
     const nodes = await connection.run({
       call: async (client) => (client.isCluster ? (client as Cluster).nodes('master') : [client as Redis]),
     });
@@ -136,7 +138,7 @@ export class Locks {
   async heldBy(execution: { instanceId: string; executionId: string }): Promise<Array<{ key: string; lockId: string }>> {
     const index = executionKey(execution);
     if (!index) return [];
-    const entries = await this.transitions.connection.run({ call: (client) => client.hgetall(index) });
+    const entries = await this.transitions.calls.connection.run({ call: (client) => client.hgetall(index) });
     return Object.entries(entries).map(([lockId, full]) => ({ lockId, key: this.transitions.keysOfFull(full).key }));
   }
 
@@ -183,7 +185,7 @@ export class Locks {
   /** Ends the waits of this process (each rejects) and closes the connections, but not a client that was handed in. */
   async close(): Promise<void> {
     await this.waiters.close(new RedisLockError('closed', 'These locks were closed.', 'Create them anew.'));
-    await this.transitions.connection.close();
+    await this.transitions.calls.connection.close();
   }
 
   private caller(key: string, options: AcquireOptions | StealOptions): Caller {

@@ -1,28 +1,15 @@
 import type Redis from 'ioredis';
-import { RedisClock } from './clock';
-import { Connection, clientFrom, type Client, type Source } from './connection';
-import { RedisLockError, missingCommand, wrongType } from './errors';
+import { Calls, type CallOptions, type Caller, type GivenUp } from './calls';
+import type { Source } from './connection';
 import { lockKeys, type LockKeys } from './keys';
 import { grant, holder, loss, report, type Report } from './replies';
-import { Scripts, type Reply, type ScriptName } from './scripts';
+import type { Reply } from './scripts';
 import type { Alive, AlreadyReleased, Busy, BusyReason, ForeignHolder, Grant, Holder, Lost, NotHeld, NotStolen, NotStolenReason, Released } from './types';
-import type { Ask } from './validate';
 
-/** A waiter has so long to claim what was handed to it. */
-export const CLAIM_MS = 3000;
 /** How long an acquire that was given up is refused, should it still arrive. */
 const MARK_MS = 60_000;
 /** `any` leaves a grant alone for so long: of eight contenders one robs the holder, not each the one before. */
 const YOUNGEST_MS = 5000;
-const PROBE_MS = 1000;
-
-/** Who asks, for what. */
-export interface Caller extends Ask {
-  keys: LockKeys;
-  lockId: string;
-  /** The index of its execution. */
-  index: string | undefined;
-}
 
 /** Where and as whom a process waits; `waitMs` -1 does not join the line. */
 export interface Wait {
@@ -37,15 +24,6 @@ export interface Wait {
  * it yet.
  */
 export type OnLeave = 'take' | 'back' | 'unclaimed';
-
-/** An acquire, to tell what it did from what another one did: Redis' time, at least, of its start, and the latest at which it may grant. */
-interface Call {
-  since: number;
-  latest: number;
-}
-
-/** Redis' clock is known this well, drift since the last answer included. */
-const CLOCK_SLACK_MS = 50;
 
 /** Granted, and `performance.now()` of the moment before it was asked for: the lease counts from there. */
 export interface Won {
@@ -64,54 +42,19 @@ export interface Leaver {
   keepMs: number;
 }
 
-/** A call of a script that may grant. */
-interface Granting<T> {
-  name: 'acquire' | 'steal';
-  caller: Caller;
-  /** Ms that a place in line may last. */
-  waitMs: number;
-  /** Whether an answer that fails to come leaves things as they are. */
-  stays: boolean;
-  args: (latest: number) => Array<string | number>;
-  read: (reply: Reply, asked: number) => T;
-}
-
-export interface TransitionOptions {
-  commandTimeoutMs: number;
-  fencingRetentionMs: number;
-  maxWaiters: number;
-}
-
 /** Each transition of a lock as one call of its script, with typed answers. */
 export class Transitions {
-  readonly connection: Connection;
-  readonly makeSubscriber: () => Client;
-  private readonly clock = new RedisClock();
+  readonly calls: Calls;
   private newest: LockKeys | undefined;
-  private readonly scripts: Scripts;
-  private probing: Promise<void> | undefined;
 
-  constructor(
-    source: Source,
-    options: TransitionOptions,
-  ) {
-    const { client, make, makeSubscriber } = clientFrom(source, options.commandTimeoutMs);
-    this.connection = new Connection(client, make, options.commandTimeoutMs, () => {
-      this.clock.forget();
-      this.scripts.forget();
-    });
-    this.makeSubscriber = makeSubscriber;
-    this.scripts = new Scripts({
-      retentionMs: options.fencingRetentionMs,
-      claimMs: CLAIM_MS,
-      publishCounts: !client.isCluster,
-      maxWaiters: options.maxWaiters,
-    });
+  /** @throws LockOptionError */
+  constructor(source: Source, options: CallOptions) {
+    this.calls = new Calls(source, options);
   }
 
   /** The key prefix that the client adds by itself. */
   get prefix(): string {
-    return (this.connection.client as Redis).options.keyPrefix ?? '';
+    return (this.calls.connection.client as Redis).options.keyPrefix ?? '';
   }
 
   keys(key: string): LockKeys {
@@ -125,26 +68,16 @@ export class Transitions {
     return this.keys(full.slice(this.prefix.length));
   }
 
-  /** Ms since a moment of Redis' clock, at most. */
-  since(redisMs: number): number {
-    return this.clock.since(redisMs);
-  }
-
-  /** A lower bound of Redis' clock; 0 while it is unknown. */
-  now(): number {
-    return this.clock.in(-CLOCK_SLACK_MS);
-  }
-
   acquire(caller: Caller, wait: Wait, stealAfterMs: number): Promise<AcquireReply> {
-    const { lockId, ttlMs, terms, whose } = caller;
+    const { keys, lockId, index, ttlMs, terms, whose } = caller;
     const { waitMs, channel, arrived } = wait;
     const plain = waitMs < 0 && stealAfterMs < 0;
-    return this.granting({
+    return this.calls.granting({
       name: 'acquire',
       caller,
       waitMs: Math.max(0, waitMs),
       // One who is in line already stays there when an answer fails to come, and will learn of a grant later.
-      stays: arrived > 0,
+      onUnknown: (call) => arrived === 0 && this.disown(keys, lockId, index, 'back', call),
       args: (latest) =>
         plain ? [lockId, ttlMs, latest, terms, whose] : [lockId, ttlMs, latest, terms, whose, waitMs, channel, arrived, stealAfterMs],
       read: (reply, asked): AcquireReply => {
@@ -157,12 +90,12 @@ export class Transitions {
   }
 
   steal(caller: Caller, condition: string, value: number): Promise<{ outcome: 'stolen'; grant: Grant } | NotStolen> {
-    const { lockId, ttlMs, terms, whose } = caller;
-    return this.granting({
+    const { keys, lockId, index, ttlMs, terms, whose } = caller;
+    return this.calls.granting({
       name: 'steal',
       caller,
       waitMs: 0,
-      stays: false,
+      onUnknown: (call) => this.disown(keys, lockId, index, 'back', call),
       args: (latest) => [lockId, ttlMs, latest, terms, whose, condition, value, YOUNGEST_MS],
       read: (reply): { outcome: 'stolen'; grant: Grant } | NotStolen => {
         if (reply[0] === 'stolen') return { outcome: 'stolen', grant: grant(reply, ttlMs) };
@@ -174,7 +107,7 @@ export class Transitions {
 
   /** @param token 0 = unknown @param ttlMs 0 = as before @param hold '-' = adds none */
   heartbeat(keys: LockKeys, lockId: string, token: number, ttlMs: number, hold: string, index?: string, atOnce = false): Promise<Alive | Lost> {
-    return this.script('heartbeat', keys, [lockId, ttlMs, hold, -1, token], { index, atOnce }, (reply): Alive | Lost => {
+    return this.calls.script('heartbeat', keys, [lockId, ttlMs, hold, token], { index, atOnce }, (reply): Alive | Lost => {
       if (reply[0] === 'lost') return { outcome: 'lost', ...loss(reply) };
       const [, , fence, ends, ttl, revived, shortened] = reply;
       return {
@@ -190,12 +123,12 @@ export class Transitions {
 
   /** @param fence 0 = unknown @param hold '-' = all */
   release(keys: LockKeys, lockId: string, fence: number, hold: string, index?: string): Promise<Released | AlreadyReleased | NotHeld> {
-    const released = this.script('release', keys, [lockId, fence, hold], { index }, (reply): Released | AlreadyReleased | NotHeld => {
+    const released = this.calls.script('release', keys, [lockId, fence, hold], { index }, (reply): Released | AlreadyReleased | NotHeld => {
       if (reply[0] === 'alreadyReleased') return { outcome: 'alreadyReleased' };
       if (reply[0] === 'notHeld') return { outcome: 'notHeld', ...loss(reply) };
       return { outcome: 'released', expiredBefore: reply[2] === '1', holdsLeft: Number(reply[3]) };
     });
-    return index && this.apart ? this.afterwards(released, index, [lockId]) : released;
+    return index && this.calls.apart ? this.afterwards(released, index, [lockId]) : released;
   }
 
   /**
@@ -211,7 +144,7 @@ export class Transitions {
   }
 
   /** Gives back, in the background, what nobody here will use: a grant, a place in the line, a call still under way. */
-  disown(keys: LockKeys, lockId: string, index: string | undefined, mode: OnLeave, call: Call = { since: 0, latest: 0 }): void {
+  disown(keys: LockKeys, lockId: string, index: string | undefined, mode: OnLeave, call: GivenUp = { since: 0, latest: 0 }): void {
     void this.leaving(keys, [{ lockId, index, keepMs: 0 }], mode, call, true).catch(() => {});
   }
 
@@ -219,21 +152,21 @@ export class Transitions {
     keys: LockKeys,
     leavers: Leaver[],
     mode: OnLeave,
-    { since, latest }: Call,
+    { since, latest }: GivenUp,
     inBackground = false,
   ): Promise<{ report: Report; grants: Array<Grant | undefined> }> {
     const all = [...keys.all];
     const args: Array<string | number> = [mode, since, latest, MARK_MS];
     for (const { lockId, index, keepMs } of leavers) {
-      const place = index && !this.apart ? all.push(index) : 0;
+      const place = index && !this.calls.apart ? all.push(index) : 0;
       args.push(lockId, place, keepMs);
     }
-    const left = this.script('leave', keys, args, { all, inBackground, ...(inBackground && { limitMs: MARK_MS }) }, (reply) => {
+    const left = this.calls.script('leave', keys, args, { all, inBackground, ...(inBackground && { limitMs: MARK_MS }) }, (reply) => {
       const [, now, state, ...results] = reply as unknown as [string, number, Reply, ...Array<string | [number, number, number]>];
       const grants = results.map((result) => (typeof result === 'string' ? undefined : grant(['yours', now, ...result], 0)));
       return { report: report(state), grants };
     });
-    if (!this.apart) return left;
+    if (!this.calls.apart) return left;
     return leavers.reduce((before, { lockId, index }) => (index ? this.afterwards(before, index, [lockId]) : before), left);
   }
 
@@ -242,7 +175,7 @@ export class Transitions {
    * @param readdress where messages for these waiters have to go from now on is `channel`
    */
   look(keys: LockKeys, channel: string, lockIds: string[], readdress: boolean): Promise<{ nextMs: number; told: boolean; concerned: string[] }> {
-    return this.script('look', keys, [channel, readdress ? 1 : 0, ...lockIds], {}, ([, , nextMs, told, ...concerned]) => ({
+    return this.calls.script('look', keys, [channel, readdress ? 1 : 0, ...lockIds], {}, ([, , nextMs, told, ...concerned]) => ({
       nextMs: Number(nextMs),
       told: told === '1',
       concerned: concerned.map(String),
@@ -250,7 +183,7 @@ export class Transitions {
   }
 
   status(keys: LockKeys): Promise<{ holders: Array<Holder | ForeignHolder>; queue: number; fencingToken: number }> {
-    return this.script('status', keys, [], {}, ([, now, , keyTtl, kind, queue, fence, ...records]) => {
+    return this.calls.script('status', keys, [], {}, ([, now, , keyTtl, kind, queue, fence, ...records]) => {
       const known = records.map((record) => holder(String(record), Number(now)));
       return {
         holders: kind === 'foreign' ? [{ foreign: true, expiresInMs: Number(keyTtl) }] : known.filter(({ expiresInMs }) => expiresInMs > 0),
@@ -260,100 +193,10 @@ export class Transitions {
     });
   }
 
-  /** On a cluster the index of an execution lies on another slot than the lock, so no script can touch both. */
-  private get apart(): boolean {
-    return this.connection.client.isCluster === true;
-  }
-
   /** Strikes locks off an index that no script could reach. */
   private async afterwards<T>(done: Promise<T>, index: string, lockIds: string[]): Promise<T> {
     const result = await done;
-    await this.connection.run({ call: (client) => client.hdel(index, ...lockIds) });
+    await this.calls.connection.run({ call: (client) => client.hdel(index, ...lockIds) });
     return result;
   }
-
-  private script<T>(
-    name: ScriptName,
-    keys: LockKeys,
-    args: Array<string | number>,
-    { index, all, limitMs, inBackground, atOnce }: { index?: string | undefined; all?: string[]; limitMs?: number; inBackground?: boolean; atOnce?: boolean },
-    read: (reply: Reply) => T,
-  ): Promise<T> {
-    const sent = performance.now();
-    const named = all ?? (index && !this.apart ? [...keys.all, index] : keys.all);
-    let asText = false;
-    return this.connection.run({
-      call: (client) => this.scripts.run(client, name, named, args, asText),
-      mend: (error) => !asText && (asText = this.scripts.needsText(error)),
-      read: (answer) => {
-        const reply: Reply = typeof answer === 'string' ? answer.split(' ') : answer;
-        if (reply[0] === 'wrongType') throw wrongType(keys.key, String(reply[1]));
-        this.clock.learn(Number(reply[1]), sent);
-        return read(reply);
-      },
-      ...(limitMs !== undefined && { limitMs }),
-      ...(inBackground && { inBackground }),
-      ...(atOnce && { atOnce }),
-    });
-  }
-
-  /**
-   * A script that may grant. It carries the latest time, by Redis' clock, at which it may: a command that was given up
-   * can still arrive.
-   */
-  private async granting<T>(granting: Granting<T>): Promise<T> {
-    const until = performance.now() + this.connection.limitMs;
-    const { name, caller, waitMs, stays, args, read } = granting;
-    const { keys, lockId, index, ttlMs } = caller;
-    if (index && this.apart) {
-      await this.connection.run({
-        call: (client) => this.scripts.run(client, 'intend', [index], [lockId, keys.full, ttlMs + waitMs], true),
-        limitMs: remaining(until),
-      });
-    }
-    for (;;) {
-      if (!this.clock.known) await this.probed(keys, until);
-      const left = remaining(until);
-      const call = { since: this.now(), latest: this.clock.in(left) };
-      const asked = performance.now();
-      try {
-        const answer = await this.script(name, keys, args(call.latest), { index, limitMs: left }, (reply) =>
-          reply[0] === 'late' ? LATE : read(reply, asked),
-        );
-        if (answer !== LATE) return answer;
-      } catch (error) {
-        // Unknown whether it was granted; it may even be granted yet.
-        if (!stays && error instanceof RedisLockError && error.code === 'unavailable') this.disown(keys, lockId, index, 'back', call);
-        return Promise.reject(error);
-      }
-      // Redis' clock is ahead of our idea of it (the answer has set that right), or the limit is over.
-      if (performance.now() >= until) return Promise.reject(this.connection.timeout());
-    }
-  }
-
-  /** One probe for all who come at once. One that failed may have failed for its own key: then each asks for itself. */
-  private async probed(keys: LockKeys, until: number): Promise<void> {
-    if (this.probing) {
-      await this.probing;
-      if (!this.clock.known) await this.probe(keys, remaining(until));
-      return;
-    }
-    const probe = this.probe(keys, remaining(until));
-    this.probing = probe.catch(() => {}).finally(() => (this.probing = undefined));
-    await probe;
-  }
-
-  /** Redis' time, and whether this user may run all that the scripts need. */
-  private async probe(keys: LockKeys, limitMs: number): Promise<void> {
-    const sent = performance.now();
-    const [, now, missing] = await this.connection.run({
-      call: (client) => this.scripts.run(client, 'probe', [keys.probe], [PROBE_MS], true),
-      limitMs,
-    });
-    if (missing) throw missingCommand(String(missing), `Redis at ${this.connection.server}`);
-    this.clock.learn(Number(now), sent);
-  }
 }
-
-const LATE = Symbol('late');
-const remaining = (until: number) => Math.max(1, until - performance.now());

@@ -147,6 +147,7 @@ export type NotStolenReason =
   | 'otherHolder' // it has another fencing token by now
   | 'notForeign'
   | 'hasTtl' // it will end by itself
+  | 'otherLimit' // in its place the caller would be one of more holders than it asked for
   | 'foreign'; // this condition does not apply to a key of another kind
 
 export interface NotStolen {

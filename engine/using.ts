@@ -1,8 +1,6 @@
+import { LONGEST_TIMER } from './line';
 import type { Lock } from './lock';
 import type { AcquireOptions, Alive, AlreadyReleased, Busy, Lost, NotHeld, Released, TimedOut } from './types';
-
-/** setTimeout counts in 32 bits. */
-const LONGEST_TIMER = 2 ** 31 - 1;
 
 export type UsingOptions = Omit<AcquireOptions, 'renewEveryMs' | 'hold'>;
 
@@ -46,6 +44,7 @@ function keepRenewed(lock: Lock, everyMs: number): { signal: AbortSignal; stop: 
   let inFlight: Promise<void> | undefined;
   let renewal: NodeJS.Timeout | undefined;
   let end: NodeJS.Timeout | undefined;
+  let stopped = false;
   const stopTimers = () => {
     clearTimeout(renewal);
     clearTimeout(end);
@@ -78,7 +77,6 @@ function keepRenewed(lock: Lock, everyMs: number): { signal: AbortSignal; stop: 
     end = setTimeout(watch, Math.min(left, LONGEST_TIMER));
     end.unref();
   };
-  let stopped = false;
   const begin = () => {
     if (stopped || lost.signal.aborted) return;
     // At once where the grant took so long that a third of the lease is gone already.

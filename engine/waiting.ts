@@ -3,7 +3,8 @@ import { RedisLockError } from './errors';
 import type { LockKeys } from './keys';
 import { Leaving } from './leaving';
 import { Waiter, WaitingLine } from './line';
-import { CLAIM_MS, type AcquireReply, type Caller, type Transitions, type Won } from './transitions';
+import { CLAIM_MS, MOST_IDS, type Caller } from './calls';
+import type { AcquireReply, Transitions, Won } from './transitions';
 import type { Alive, Busy, Grant, Lost, TimedOut } from './types';
 import { WakeUp, type HandOver } from './wakeup';
 
@@ -21,8 +22,6 @@ export interface WaitOptions {
 
 /** A message older than this is not trusted without asking: most of the time to claim shall be left. */
 const FRESH_MS = CLAIM_MS / 3;
-/** So many waiters are asked for in one script. */
-const BATCH = 500;
 
 /** Acquiring, at once or by waiting in line until a deadline. */
 export class Waiting {
@@ -33,7 +32,7 @@ export class Waiting {
   private readonly running = new Set<Promise<unknown>>();
 
   constructor(private readonly transitions: Transitions) {
-    this.wakeUp = new WakeUp(transitions.makeSubscriber, {
+    this.wakeUp = new WakeUp(transitions.calls.makeSubscriber, {
       onHandOver: (message) => this.handOver(message),
       onLook: (key) => this.line.expect(key, CLAIM_MS),
       onListening: () => this.line.keys().forEach((full) => void this.lookForAll(full)),
@@ -90,7 +89,7 @@ export class Waiting {
   private async inLine(caller: Caller, waiter: Waiter, options: WaitOptions): Promise<Entry | Busy | TimedOut> {
     const { keys, lockId, index } = caller;
     const started = performance.now();
-    const since = this.transitions.now();
+    const since = this.transitions.calls.now();
     const deadline = started + options.waitMs;
     const waited = () => Math.round(performance.now() - started);
     let arrived = 0;
@@ -147,7 +146,7 @@ export class Waiting {
    */
   private async enter({ keys, lockId, index, ttlMs }: Caller, { fence, at, queue }: HandOver, confirm: boolean): Promise<Entry | undefined> {
     const asked = performance.now();
-    const age = this.transitions.since(at);
+    const age = this.transitions.calls.since(at);
     const claim = this.transitions.heartbeat(keys, lockId, fence, 0, '-', index, true);
     const grant: Grant = { fencingToken: fence, ttlMs, expiresAt: at + Math.min(CLAIM_MS, ttlMs), queue, again: false, waitedMs: 0 };
     if (!confirm && age < FRESH_MS) {
@@ -186,9 +185,9 @@ export class Waiting {
   /** This process listens from now on, or again: messages that were sent meanwhile are gone. */
   private async lookForAll(full: string): Promise<void> {
     const waiters = this.line.all(full);
-    for (let i = 0; i < waiters.length; i += BATCH) {
+    for (let i = 0; i < waiters.length; i += MOST_IDS) {
       // Redis not reachable: then it will be listened to anew.
-      await this.look(waiters.slice(i, i + BATCH)).catch(() => {});
+      await this.look(waiters.slice(i, i + MOST_IDS)).catch(() => {});
     }
   }
 

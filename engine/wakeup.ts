@@ -27,6 +27,8 @@ export class WakeUp {
   private subscribed = false;
   /** Once it has listened, a message that does not arrive says that this process is away. */
   private heard = false;
+  /** This user may not subscribe. */
+  private refused = false;
   private name = channelName();
 
   constructor(
@@ -54,9 +56,6 @@ export class WakeUp {
     this.subscribed = false;
     client?.disconnect();
   }
-
-  /** This user may not subscribe. */
-  private refused = false;
 
   private connect(): void {
     const client = this.make();

@@ -54,7 +54,7 @@ if stealAfter >= 0 and not foreign and not room(me.limit) then
   for _, m in ipairs(members) do
     if m.ends > nowMs and m.ticket == 0 and (not stalest or m.beat < stalest.beat) then stalest = m end
   end
-  if stalest and nowMs - stalest.beat > stealAfter then
+  if stalest and nowMs - stalest.beat > stealAfter and fitsInstead(stalest, me.limit) then
     local m, robbed = takeOver(stalest, me)
     outOfLine(me.id)
     return acquired(m, robbed)
@@ -67,10 +67,8 @@ if wait >= 0 then
     promote(nil) -- those at the head may be past their deadlines
     if rcall('HLEN', WAIT) >= MAX_WAITERS then return report('busy', 'lineFull') end
   end
-  local isNew
-  ticket = tonumber(ARGV[8])
-  ticket, isNew = join(me, ticket > 0 and ticket or nowUs, wait, queued == 0)
-  if isNew then index(me.id, wait + me.ttl) end
+  ticket = join(me, tonumber(ARGV[8]), wait, queued == 0)
+  index(me.id, wait + me.ttl)
 end
 
 -- Where there is no room, nobody in line can be served.

@@ -2,18 +2,18 @@
 --
 -- KEYS  as in shared/open.lua
 -- ARGV
---   1 id  2 ttl (0 = as before)  3 hold to add ('-' = none)  4 renewal interval to announce (-1 = as before)
---   5 fence of the lease (0 = unknown)
+--   1 id  2 ttl (0 = as before)  3 hold to add ('-' = none)  4 fence of the lease (0 = unknown)
 --
 -- Returns, on the plain path as one text, { 'alive', now, fence, ends, ttl, '1' if revived, K's TTL in ms if a stranger shortened it, else '' }
 --       | { 'lost', now, reason, at, fence of who has it, owner of who has it }
 --       | { 'wrongType', type }
 -- @include open
+-- @include only
 -- @include plainRenew
 -- @include read
 -- @include hold
 -- @include line
-local id, ttl, hold, token = ARGV[1], tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[5])
+local id, ttl, hold, token = ARGV[1], tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[4])
 
 local before = longest(0)
 settle()
@@ -23,6 +23,7 @@ local m = byId[id]
 if m and token > 0 and m.fence ~= token then m = nil end
 if not m then
   if room() then promote(nil) end
+  unindex(id)
   local why = fate(id, token) or { 'notHeld', nowMs, '0', '' }
   return { 'lost', nowMs, unpack(why) }
 end
@@ -37,7 +38,6 @@ end
 
 claim(m)
 if ttl > 0 then m.ttl = ttl end
-if tonumber(ARGV[4]) >= 0 then m.renew = tonumber(ARGV[4]) end
 addHold(m, hold)
 renew(m, m.ttl)
 index(id, m.ttl)

@@ -10,7 +10,7 @@
 --   4 ms for which it is refused
 --   5… for each caller: id, which of KEYS is its index (0 = none), ms for which its place in line is kept (0 = not)
 --
--- Returns { 'left', now, { … } (shared/answer.lua), for each caller: '' = left · 'back' = a grant was given back
+-- Returns { 'left', now, { … } (shared/answer.lua), for each caller: '' = left, a grant was given back
 --           · { fence, ends, ttl } = the lock is its own }
 --       | { 'wrongType', type }
 -- @include open
@@ -40,13 +40,14 @@ for i = 5, #ARGV, 3 do
   if m and mode == 'take' then
     claim(m)
     renew(m, m.ttl)
+    index(id, m.ttl, KEYS[place])
     result = { m.fence, m.ends, m.ttl }
   elseif not m and keepMs > 0 and rcall('ZSCORE', LINE, id) then
     keepPlace(id, keepMs)
   elseif not m or not (m.ticket == 0 and (mode == 'unclaimed' or m.since < since)) then
     if m then
       remove(m)
-      gaveBack, result = true, 'back'
+      gaveBack = true
     end
     leavers[#leavers + 1] = id
     if place > 0 then rcall('HDEL', KEYS[place], id) end

@@ -44,7 +44,6 @@ if missing == '' then
   try('PEXPIRE', scratch, life)
   try('ZRANGE', scratch, '0', '0', 'WITHSCORES')
   try('ZSCORE', scratch, 'a')
-  try('ZRANK', scratch, 'a')
   try('ZREM', scratch, 'b')
   try('DEL', scratch)
 end

@@ -9,6 +9,7 @@
 --       | { 'notHeld', now, reason, at, fence of who has it, owner of who has it }
 --       | { 'wrongType', type }
 -- @include open
+-- @include only
 -- @include plainRelease
 -- @include read
 -- @include hold
@@ -45,6 +46,7 @@ if m then
 end
 
 if queued > 0 or returned then promote(nil) end
+unindex(id)
 local why = fate(id, token)
 if why and (token > 0 or why[1] ~= 'stateLost') then return { 'notHeld', nowMs, unpack(why) } end
 -- Every holder that lost it is remembered from `floor` on; so this one gave it back itself.

@@ -62,4 +62,7 @@ if not victim then
   return report('notStolen', reasons[condition])
 end
 
+-- Two permits would have to be taken for this one.
+if not fitsInstead(victim, me.limit) then return report('notStolen', 'otherLimit') end
+
 return stolen(takeOver(victim, me))

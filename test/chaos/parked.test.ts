@@ -62,7 +62,7 @@ describe('a process with many parked waiters', () => {
     expect(left).toEqual(clean(2000));
   }, 60_000);
 
-  it('F16: sends hardly a command while they wait for one key, and at most one for each of many keys in 3.5 s', async () => {
+  it('F16: sends hardly a command while they wait for one key, and at most one for each of many keys in 5 s', async () => {
     const seconds = 8;
     const perSecond: Record<number, number> = {};
     for (const keys of [1, 100]) {
@@ -71,7 +71,7 @@ describe('a process with many parked waiters', () => {
         await delay(500);
         const counts = await commandsDuring(bed.redis, () => delay(seconds * 1000));
         perSecond[keys] = Object.values(counts).reduce((sum, count) => sum + count, 0) / seconds;
-        expect(counts.evalsha ?? 0).toBeLessThanOrEqual(keys * Math.ceil(seconds / 3.5));
+        expect(counts.evalsha ?? 0).toBeLessThanOrEqual(keys * Math.ceil(seconds / 5));
       });
     }
     process.stdout.write(`parked: commands per second of 1000 waiters, those inside scripts included: ${JSON.stringify(perSecond)} by keys\n`);

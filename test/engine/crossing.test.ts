@@ -1,26 +1,14 @@
 import type { Lock } from '../../engine';
-import { Bed, newKey, take } from './support/bed';
+import { newKey, take, useBed, useProxy } from './support/bed';
 import { commandsDuring } from './support/commands';
-import { once, Proxy } from './support/proxy';
+import { once } from './support/proxy';
 import { expire, inLine } from './support/state';
 import { until } from './support/until';
 
 /** What happens when a hand-over, its claim, a time-out or an abort cross each other: each order is forced. */
 describe('a hand-over', () => {
-  const bed = new Bed();
-  let proxy: Proxy;
-  beforeAll(async () => {
-    await bed.start();
-    proxy = await Proxy.start(bed.server);
-  });
-  afterEach(async () => {
-    proxy.judge = () => 'pass';
-    await bed.closeLocks();
-  });
-  afterAll(async () => {
-    await proxy.stop();
-    await bed.end();
-  });
+  const bed = useBed();
+  const proxy = useProxy(bed);
 
   /** A process behind the proxy that waits for a lock which another one holds. */
   const parked = async (options: { confirm?: boolean } = {}) => {
@@ -65,10 +53,11 @@ describe('a hand-over', () => {
 
   it('is not entered on a message that is not fresh, before Redis was asked', async () => {
     const { key, held, waiting, locks } = await parked();
-    const { waiters } = locks as unknown as { waiters: { transitions: { since(at: number): number } } };
+    const { waiters } = locks as unknown as { waiters: { transitions: { calls: { since(at: number): number } } } };
     // As after a pause of the process: the message is two seconds old.
-    const { since } = waiters.transitions;
-    waiters.transitions.since = function (at) {
+    const { calls } = waiters.transitions;
+    const { since } = calls;
+    calls.since = function (at) {
       return since.call(this, at) + 2000;
     };
     await held.release();

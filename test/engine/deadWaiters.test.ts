@@ -1,12 +1,11 @@
 import { newKey, take, useBed } from './support/bed';
-import { useChildren } from './support/child';
+import { startChild } from './support/child';
 import { inLine } from './support/state';
 import { until } from './support/until';
 
 describe('waiters that do not answer', () => {
   const bed = useBed();
-  const start = useChildren();
-  const child = () => start(bed.server.url);
+  const child = () => startChild(bed.server.url);
 
   it.each(['SIGKILL', 'SIGSTOP'] as const)('hold up the line for less than 5 s (%s)', async (signal) => {
     const locks = bed.locks();

@@ -107,6 +107,17 @@ describe('everything that an execution holds', () => {
     await lock.release();
   });
 
+  it('F63: loses out of it what a heartbeat or release finds lost', async () => {
+    const locks = bed.locks();
+    const owner = { instanceId: 'i', executionId: 'keeps-others' };
+    const lost = [await take(locks, newKey(), { owner }), await take(locks, newKey(), { owner })];
+    const kept = await take(locks, newKey(), { owner, ttlMs: 60_000 });
+    for (const lock of lost) await bed.redis.del(lock.key);
+    expect((await lost[0]!.heartbeat()).outcome).toBe('lost');
+    expect((await lost[1]!.release()).outcome).toBe('notHeld');
+    expect(await locks.heldBy(owner)).toEqual([{ key: kept.key, lockId: kept.lockId }]);
+  });
+
   it('F63: is remembered as long as its longest lease', async () => {
     const locks = bed.locks();
     const index = 'rl:execution:instance:8';

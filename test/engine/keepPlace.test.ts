@@ -76,6 +76,19 @@ describe('a place in line that is kept', () => {
     expect(await bed.redis.zscore(`{${key}}:rl:line`, other)).not.toBeNull();
   });
 
+  it('is a new one, at the end, for who comes back when its time is over', async () => {
+    const locks = bed.locks();
+    const key = newKey();
+    const holder = await take(locks, key);
+    const lockId = await keepPlace(locks, key, { keepPlaceMs: 30 });
+    const other = await keepPlace(locks, key);
+    await new Promise((resolve) => setTimeout(resolve, 40));
+    // Nothing was done about the line since.
+    await keepPlace(locks, key, { lockId });
+    expect(await bed.redis.zrange(`{${key}}:rl:line`, '0', '-1')).toEqual([other, lockId]);
+    await holder.release();
+  });
+
   it('is not left by one who was stopped', async () => {
     const locks = bed.locks();
     const key = newKey();

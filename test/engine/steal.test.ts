@@ -141,6 +141,16 @@ describe('steal', () => {
     expect(beats).toEqual(['alive', 'lost', 'alive']);
   });
 
+  it('is refused where the thief would be one of more holders than it asked for', async () => {
+    const locks = bed.locks();
+    const key = newKey();
+    const held = [await take(locks, key, { limit: 2, renewEveryMs: 1000 }), await take(locks, key, { limit: 2, renewEveryMs: 1000 })];
+    for (const lock of held) await age(bed.redis, key, lock.lockId, 10_000);
+    expect(await locks.steal(key, { if: 'stale', ttlMs: 30_000, limit: 1 })).toMatchObject({ outcome: 'notStolen', reason: 'otherLimit', holders: [{}, {}] });
+    expect(await locks.acquire(key, { ttlMs: 30_000, limit: 1, stealIfStaleMs: 1000 })).toMatchObject({ outcome: 'busy', reason: 'held' });
+    for (const lock of held) expect((await lock.heartbeat()).outcome).toBe('alive');
+  });
+
   it('happens within acquire by stealIfStaleMs', async () => {
     const locks = bed.locks();
     const key = newKey();

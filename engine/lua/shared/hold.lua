@@ -121,6 +121,15 @@ local function grant(w, lease, ticket)
   return m
 end
 
+-- Whether one who allows `limit` holders would have room in the place of a holder that is robbed.
+local function fitsInstead(victim, limit)
+  local ends = victim.ends
+  victim.ends = 0
+  local fits = room(limit)
+  victim.ends = ends
+  return fits
+end
+
 -- Grants to `w` in the place of a holder that is robbed. Returns the new lease and the record of the robbed.
 local function takeOver(victim, w)
   local robbed = victim.text
@@ -163,10 +172,16 @@ local function coverRest()
   end
 end
 
--- Adds this lock to its execution's index, and makes the index outlive the lease; it is never shortened.
-local function index(id, lease)
-  local name = KEYS[5]
+-- Adds this lock to its execution's index (KEYS[5], unless told otherwise), and makes the index outlive the lease; it is
+-- never shortened.
+local function index(id, lease, name)
+  name = name or KEYS[5]
   if not name then return end
   rcall('HSET', name, id, K)
   if rcall('PTTL', name) < lease then rcall('PEXPIRE', name, lease) end
+end
+
+-- Strikes a lock off its execution's index that is neither held nor waited for under this id.
+local function unindex(id)
+  if KEYS[5] and not byId[id] and not rcall('ZSCORE', LINE, id) then rcall('HDEL', KEYS[5], id) end
 end

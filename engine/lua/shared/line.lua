@@ -35,12 +35,20 @@ local function describe(w, waitMs, isFirst)
   end
 end
 
--- Returns the ticket: that of the first arrival, where it stands in line already.
-local function join(w, ticket, waitMs, isFirst)
-  local isNew = rcall('ZADD', LINE, 'NX', ticket, w.id) == 1
-  if not isNew then ticket = tonumber(rcall('ZSCORE', LINE, w.id)) end
+-- @param arrived µs of the first arrival, 0 = now. Returns the ticket: that of the first arrival, where it stands in line
+-- already, unless its time there was over and it comes anew.
+local function join(w, arrived, waitMs, isFirst)
+  local ticket = arrived > 0 and arrived or nowUs
+  if rcall('ZADD', LINE, 'NX', ticket, w.id) == 0 then
+    local text = rcall('HGET', WAIT, w.id)
+    if arrived == 0 and text and waiter(w.id, text).deadline < nowMs then
+      rcall('ZADD', LINE, ticket, w.id)
+    else
+      ticket = tonumber(rcall('ZSCORE', LINE, w.id))
+    end
+  end
   describe(w, waitMs, isFirst)
-  return ticket, isNew
+  return ticket
 end
 
 -- A process took what it was given: from now on it is a lease like any other.

@@ -3,18 +3,9 @@
 -- grant(), do. What they are for, see plainAcquire.lua. Whatever is out of the ordinary goes on behind this, with nothing
 -- written.
 do
-  local field = '@' .. ARGV[1]
-  local record, plain = nil, true
-  for i = 1, #stored, 2 do
-    local name = stored[i]
-    if name == field then
-      record = stored[i + 1]
-    elseif name ~= 'fence' and name ~= 'floor' and name ~= 'lost' then
-      plain = false
-    end
-  end
+  local record = onlyRecord(ARGV[1])
   local ends, token, holds
-  if record and plain then ends, token, holds = string.match(record, '^(%d+) (%d+) %d+ %d+ %d+ %d+ %d+ 0 (%S+)') end
+  if record then ends, token, holds = string.match(record, '^(%d+) (%d+) %d+ %d+ %d+ %d+ %d+ 0 (%S+)') end
   local hold = ARGV[3]
   local us = time[1] .. string.sub('00000' .. time[2], -6)
   local ms = string.sub(us, 1, -4)
@@ -23,7 +14,7 @@ do
     local handed = false
     if queued == 0 then
       rcall('DEL', K)
-      rcall('HDEL', LOCK, field)
+      rcall('HDEL', LOCK, '@' .. ARGV[1])
     else
       local line = rcall('ZRANGE', LINE, 0, 1, 'WITHSCORES')
       local first, ticket, second = line[1], line[2], line[3]
@@ -38,7 +29,7 @@ do
         local message = 'grant ' .. first .. ' ' .. its .. ' ' .. ms .. ' ' .. (queued - 1) .. ' ' .. K
         if string.sub(channel, 1, 5) == 'poll:' or rpcall('PUBLISH', channel, message) ~= 0 or not COUNTS then
           handed = true
-          rcall('HDEL', LOCK, field)
+          rcall('HDEL', LOCK, '@' .. ARGV[1])
           rcall('ZREM', LINE, first)
           local till = string.format('%.0f', ms + CLAIM)
           rcall('SET', K, its, 'PXAT', till)

@@ -79,15 +79,15 @@ export class Model {
     if (!waits && fits()) return this.acquired(this.grant(me));
     if (stealAfter && !this.foreign && !this.room(me.limit)) {
       const victim = this.stalest((m) => m.aged > 0, robbed);
-      if (victim) return this.acquired(this.takeOver(victim, me), { robbed: victim.token });
+      if (victim && this.room(me.limit, victim)) return this.acquired(this.takeOver(victim, me), { robbed: victim.token });
     }
     if (wait === 'line') {
       const place = this.line.find(({ id }) => id === me.id);
       if (place) Object.assign(place, me, { overdue: false, away: false });
       else {
         this.join({ ...me, arrival, overdue: false, away: false });
-        this.indexOf(me.id).add(me.id);
       }
+      this.indexOf(me.id).add(me.id);
     }
     const { mine, blocked } = this.room() ? this.promote({ self: me }) : { mine: undefined, blocked: false };
     if (mine) return this.acquired(mine);
@@ -105,6 +105,7 @@ export class Model {
     if (token !== 0 && token !== m?.token) m = undefined;
     if (!m) {
       if (this.room()) this.promote();
+      this.unindex(id);
       const { reason, by } = this.fate(id, token) ?? { reason: 'notHeld', by: 0 };
       return { outcome: 'lost', reason, by };
     }
@@ -122,6 +123,7 @@ export class Model {
     const m = this.members.find((other) => other.id === id && (token === 0 || other.token === token));
     if (!m) {
       this.promote();
+      this.unindex(id);
       const why = this.fate(id, token);
       return why ? { outcome: 'notHeld', reason: why.reason, by: why.by } : { outcome: 'alreadyReleased' };
     }
@@ -146,6 +148,7 @@ export class Model {
       const place = this.line.find((w) => w.id === id);
       if (m && mode === 'take') {
         this.renew(m, m.ttl);
+        this.indexOf(id).add(id);
         return m.token;
       }
       if (!m && keeps && place) Object.assign(place, { away: true, overdue: false });
@@ -183,6 +186,7 @@ export class Model {
       return condition === 'any' ? m.old : condition !== 'noTtl' && m.aged > 0;
     };
     const victim = this.stalest(matches, robbed);
+    if (victim && !this.room(me.limit, victim)) return { outcome: 'notStolen', reason: 'otherLimit', ...this.inTheWay() };
     if (victim) return { ...this.acquired(this.takeOver(victim, me)), outcome: 'stolen', robbed: victim.token };
     const reasons = { stale: 'notStale', silent: 'notStale', noTtl: 'notForeign', any: 'tooYoung' };
     const reason = typeof condition === 'object' ? 'otherHolder' : reasons[condition];
@@ -224,9 +228,15 @@ export class Model {
     return known;
   }
 
-  /** Whether one more can enter who allows `limit` holders; without it, whether anybody can. */
-  private room(limit = Infinity): boolean {
-    return this.living.length < Math.min(limit, ...this.living.map((m) => m.limit));
+  /** Whether one more can enter who allows `limit` holders; without it, whether anybody can. @param but as if that one were gone */
+  private room(limit = Infinity, but?: Member): boolean {
+    const others = this.living.filter((m) => m !== but);
+    return others.length < Math.min(limit, ...others.map((m) => m.limit));
+  }
+
+  /** Neither held nor waited for under this id: nothing of it stays in the index. */
+  private unindex(id: string): void {
+    if (!this.member(id) && !this.line.some((w) => w.id === id)) this.indexOf(id).delete(id);
   }
 
   /** Leases end by their time, by a deleted key (living ones), and by a key of another kind (all). */

@@ -99,7 +99,10 @@ const comesBack = (pick: Pick) =>
   step(`comes back to its place: ${pick}`, async (model, world) => {
     const ask = from(world.kept, pick);
     if (!ask || world.parked.some(({ id }) => id === ask.id)) return;
-    const arrival = model.line.find(({ id }) => id === ask.id)?.arrival ?? world.place();
+    // Whose time there was over begins anew.
+    const place = model.line.find(({ id }) => id === ask.id);
+    if (place?.overdue) model.line = model.line.filter((other) => other !== place);
+    const arrival = place && !place.overdue ? place.arrival : world.place();
     const parked = world.park(ask, arrival);
     await world.quiet();
     await ofParked(world, parked, model.acquire(ask, 'line', arrival));

@@ -2,7 +2,8 @@ import assert from 'node:assert/strict';
 import { setTimeout as delay } from 'node:timers/promises';
 import Redis from 'ioredis';
 import { createLocks, type AcquireOptions, type Lock, type Locks, type Owner } from '../../../engine';
-import { Transitions, type Caller } from '../../../engine/transitions';
+import type { Caller } from '../../../engine/calls';
+import { Transitions } from '../../../engine/transitions';
 import { ask as check } from '../../../engine/validate';
 import { executionKey } from '../../../engine/keys';
 import { startRedis, type RedisServer } from '../../../scripts/lib/redis';
@@ -93,7 +94,7 @@ export class World {
     const options = { commandTimeoutMs: 5000, fencingRetentionMs: 60_000, maxWaiters: 10_000 };
     const ghost = new Transitions({ redis: new Redis(server.url, quick) }, options);
     const world = new World(server, redis, new Eyes(redis), { a: make(), b: make(), c: make() }, new Redis(server.url, quick), ghost);
-    for (const client of [redis, world.frozen, ghost.connection.client]) client.on('error', () => {});
+    for (const client of [redis, world.frozen, ghost.calls.connection.client]) client.on('error', () => {});
     await world.frozen.subscribe('rl:wake:frozen');
     world.channels.set('frozen', 'rl:wake:frozen').set('dead', 'rl:wake:dead');
     for (const name of LIVE) await world.learnChannel(name);
@@ -123,7 +124,7 @@ export class World {
       await locks.close();
       redis.disconnect();
     }
-    for (const client of [this.redis, this.frozen, this.ghost.connection.client]) client.disconnect();
+    for (const client of [this.redis, this.frozen, this.ghost.calls.connection.client]) client.disconnect();
     await this.server.stop();
   }
 

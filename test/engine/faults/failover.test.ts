@@ -5,11 +5,13 @@ import { newKey, take, useBed, useProxy, wait, won } from '../support/bed';
 import { timed, until } from '../support/until';
 import { inLine } from '../support/state';
 
+// Outside of the suite, so that its checks follow the clean-up there: they need a server that answers. And without the five
+// seconds in which a master collects more replicas for one transfer.
+const bed = useBed(['--repl-diskless-sync-delay', '0']);
+const proxy = useProxy(bed);
+
 /** The master is killed and its replica takes its place, behind the same address. */
 describe('a failover', () => {
-  // Without the five seconds in which a master collects more replicas for one transfer.
-  const bed = useBed(['--repl-diskless-sync-delay', '0']);
-  const proxy = useProxy(bed);
   let replica: RedisServer;
   let onReplica: Redis;
   let before: Locks;

@@ -1,7 +1,10 @@
+import { once } from 'node:events';
 import fc from 'fast-check';
+import type { Locks } from '../../../engine';
 import { newKey, take, useBed, useProxy, wait, won } from '../support/bed';
-import { useChildren } from '../support/child';
+import { startChild } from '../support/child';
 import { commandsDuring } from '../support/commands';
+import { Gate, once as first } from '../support/proxy';
 import { expire, inLine } from '../support/state';
 import { until } from '../support/until';
 
@@ -9,7 +12,6 @@ import { until } from '../support/until';
 describe('a lease', () => {
   const bed = useBed();
   const proxy = useProxy(bed);
-  const start = useChildren();
 
   it('F37: that was lost is given back in one round trip, without an exception', async () => {
     const locks = bed.locks();
@@ -77,7 +79,7 @@ describe('a lease', () => {
 
   it('F45, M6: is the same for a machine whose clock is wrong', async () => {
     const key = newKey();
-    const [ahead, behind] = [await start(bed.server.url, 3_600_000), await start(bed.server.url, -3_600_000)];
+    const [ahead, behind] = [await startChild(bed.server.url, 3_600_000), await startChild(bed.server.url, -3_600_000)];
     for (const [first, second] of [[ahead, behind], [behind, ahead]] as const) {
       expect((await first.acquire('lock', key, { ttlMs: 30_000 })).outcome).toBe('acquired');
       expect((await second.acquire('other', key, { ttlMs: 30_000 })).outcome).toBe('busy');
@@ -109,6 +111,54 @@ describe('a lease', () => {
     const lock = await won(waiting);
     expect(await lock.heartbeat()).toMatchObject({ outcome: 'alive', revived: false });
   });
+
+  /** What comes first: the work is told, or has company. */
+  const endOf = (signal: AbortSignal, other: Promise<unknown>) =>
+    Promise.race([once(signal, 'abort').then(() => 'told to stop'), other.then(() => 'another one entered')]);
+  const lastHeartbeat = async (locks: Locks, key: string): Promise<number> => {
+    const [holder] = (await locks.status(key)).holders;
+    return holder && 'lastHeartbeatAt' in holder ? holder.lastHeartbeatAt : 0;
+  };
+
+  it('F54: is renewed before its end, also when its grant took long to be told', async () => {
+    const key = newKey();
+    const [locks, eyes] = [bed.locks({}, { url: proxy.url }), bed.locks()];
+    await (await take(locks, newKey())).release();
+    const ttlMs = 4500;
+    const told = new Gate();
+    proxy.judge = first(key, { answerAfter: told.opened });
+    const other = until(async () => (await bed.redis.exists(key)) === 1).then(() => wait(eyes, key));
+    const work = locks.using(key, { ttlMs }, async (lock, signal) => {
+      const renewed = until(async () => (await lastHeartbeat(eyes, key)) > lock.grant.expiresAt - ttlMs, 10_000).then(() => 'renewed');
+      renewed.catch(() => {});
+      return Promise.race([renewed, endOf(signal, other)]);
+    });
+    await inLine(bed.redis, key, 1);
+    // Most of the lease is over when its holder learns of it.
+    await until(async () => (await bed.redis.pttl(key)) < ttlMs / 4);
+    told.open();
+    expect(await work).toMatchObject({ outcome: 'done', value: 'renewed', release: { outcome: 'released', expiredBefore: false } });
+    await won(other);
+  }, 25_000);
+
+  it('F54, F70: is known to be over before another one enters, where renewals get no answer', async () => {
+    const key = newKey();
+    const locks = bed.locks({}, { url: proxy.url });
+    const ttlMs = 3000;
+    const result = await locks.using(key, { ttlMs }, async (lock, signal) => {
+      const other = wait(bed.locks(), key);
+      // The last renewal with an answer is one between two of those that come by themselves.
+      await until(() => lock.expiresInMs() < ttlMs - 500);
+      expect((await lock.heartbeat()).outcome).toBe('alive');
+      proxy.judge = (command) => (command.includes(key) ? 'swallow' : 'pass');
+      const end = await endOf(signal, other);
+      proxy.judge = () => 'pass';
+      proxy.cut();
+      await won(other);
+      return end;
+    });
+    expect(result).toMatchObject({ outcome: 'done', value: 'told to stop', release: { outcome: 'notHeld', reason: 'expired' } });
+  }, 25_000);
 
   it('M9: is not given back by one who does not hold it, also when its key is gone', async () => {
     const locks = bed.locks();

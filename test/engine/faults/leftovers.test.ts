@@ -1,21 +1,20 @@
 import { newKey, take, useBed, wait, won } from '../support/bed';
-import { useChildren } from '../support/child';
+import { startChild } from '../support/child';
 import { inLine } from '../support/state';
 import { until } from '../support/until';
 
 /** What stays behind when processes die, and in Redis after many locks. */
 describe('what is left', () => {
   const bed = useBed();
-  const start = useChildren();
 
   it('F49: by a holder that was killed in whatever state is a lease or a place with an end, never a permit that is gone', async () => {
     const key = newKey();
     const locks = bed.locks();
     const permits = { ttlMs: 4000, limit: 2 };
-    const holding = await start(bed.server.url);
+    const holding = await startChild(bed.server.url);
     await holding.acquire('lock', key, permits);
     await holding.acquire('other', key, permits);
-    const waiting = await start(bed.server.url);
+    const waiting = await startChild(bed.server.url);
     void waiting.acquire('lock', key, { ...permits, waitMs: 60_000 });
     await inLine(bed.redis, key, 1);
     await Promise.all([holding.stop(), waiting.stop()]);
@@ -27,7 +26,7 @@ describe('what is left', () => {
 
   it('F55: of several locks of one execution ends with their leases when its process is killed', async () => {
     const keys = [newKey(), newKey(), newKey()];
-    const child = await start(bed.server.url);
+    const child = await startChild(bed.server.url);
     for (const [i, key] of keys.entries()) await child.acquire(String(i), key, { ttlMs: 800 });
     await child.stop();
     const locks = bed.locks();

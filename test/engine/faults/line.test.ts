@@ -1,5 +1,5 @@
 import { newKey, take, useBed, wait, won } from '../support/bed';
-import { useChildren } from '../support/child';
+import { startChild } from '../support/child';
 import { timed } from '../support/until';
 import { inLine } from '../support/state';
 
@@ -8,7 +8,6 @@ const MINUTE = 60_000;
 /** Waiters that outlast something: limits inside, predecessors who leave, a holder that dies. */
 describe('the waiting line', () => {
   const bed = useBed();
-  const start = useChildren();
   const namesOf = (key: string) => bed.redis.keys(`*${key}*`);
   const ttlsOf = (names: string[]) => Promise.all(names.map((name) => bed.redis.pttl(name)));
 
@@ -51,7 +50,7 @@ describe('the waiting line', () => {
     const key = newKey();
     const locks = bed.locks();
     const holder = await take(locks, key, { ttlMs: MINUTE });
-    const frozen = await start(bed.server.url);
+    const frozen = await startChild(bed.server.url);
     const first = frozen.acquire('first', key, { ttlMs: 30_000, waitMs: MINUTE });
     await inLine(bed.redis, key, 1);
     const [second, third] = [wait(locks, key), wait(bed.locks(), key)];
@@ -74,7 +73,7 @@ describe('the waiting line', () => {
   it('F4: is served by those in it alone when the holder was killed', async () => {
     const key = newKey();
     const engines = [bed.locks(), bed.locks()];
-    const dead = await start(bed.server.url);
+    const dead = await startChild(bed.server.url);
     const ttlMs = 4000;
     expect((await dead.acquire('dead', key, { ttlMs })).outcome).toBe('acquired');
     const order: number[] = [];

@@ -1,6 +1,6 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import { newKey, take, useBed, useProxy } from '../support/bed';
-import { useChildren } from '../support/child';
+import { startChild } from '../support/child';
 import { commandsDuring } from '../support/commands';
 import { Gate, once, type Fate } from '../support/proxy';
 import { until } from '../support/until';
@@ -9,7 +9,6 @@ import { until } from '../support/until';
 describe('a renewal', () => {
   const bed = useBed();
   const proxy = useProxy(bed);
-  const start = useChildren();
   const isFree = (key: string) => until(async () => (await bed.redis.exists(key)) === 0);
   const lastHeartbeat = async (key: string) => {
     const [holder] = (await bed.locks().status(key)).holders;
@@ -145,7 +144,7 @@ describe('a renewal', () => {
 
   it('F33: ends with the process, and the lock with the lease', async () => {
     const key = newKey();
-    const child = await start(bed.server.url);
+    const child = await startChild(bed.server.url);
     const ttlMs = 1500;
     expect((await child.use(key, { ttlMs })).outcome).toBe('acquired');
     await beatsAgain(key);

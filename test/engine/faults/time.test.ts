@@ -1,7 +1,7 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import type { Lock } from '../../../engine';
 import { newKey, take, useBed, useProxy, wait, won } from '../support/bed';
-import { useChildren } from '../support/child';
+import { startChild } from '../support/child';
 import { Gate, once } from '../support/proxy';
 import { inLine } from '../support/state';
 import { until } from '../support/until';
@@ -10,7 +10,6 @@ import { until } from '../support/until';
 describe('the time that is left', () => {
   const bed = useBed();
   const proxy = useProxy(bed);
-  const start = useChildren();
 
   /** Does nothing, and lets nothing else happen in this process. */
   const block = (ms: number) => void Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, ms);
@@ -62,7 +61,7 @@ describe('the time that is left', () => {
   it('F34: is none for a holder whose process was busy for longer than the lease, before it does anything else', async () => {
     const key = newKey();
     const locks = bed.locks();
-    const child = await start(bed.server.url);
+    const child = await startChild(bed.server.url);
     const ttlMs = 1500;
     let next: { fencingToken?: number } = {};
     const result = await locks.using(key, { ttlMs }, async (lock, signal) => {

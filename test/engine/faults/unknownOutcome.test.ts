@@ -1,6 +1,6 @@
 import type { RedisOptions } from 'ioredis';
 import { newKey, take, useBed, useProxy, wait, won } from '../support/bed';
-import { useChildren } from '../support/child';
+import { startChild } from '../support/child';
 import { Gate, once, type Fate } from '../support/proxy';
 import { timed, until } from '../support/until';
 import { inLine } from '../support/state';
@@ -9,7 +9,6 @@ import { inLine } from '../support/state';
 describe('a lock whose outcome is unknown', () => {
   const bed = useBed();
   const proxy = useProxy(bed);
-  const start = useChildren();
   const limitMs = 800;
   /** A client of the caller's, with rules of its own about what is sent again. */
   const handedIn = (options: RedisOptions) => {
@@ -78,7 +77,7 @@ describe('a lock whose outcome is unknown', () => {
 
   it.each([1, 2, 3, 4, 5, 6])('F25: is not lost for good with a process that is killed at its command number %i', async (number) => {
     const key = newKey();
-    const child = await start(proxy.url);
+    const child = await startChild(proxy.url);
     const killed = new Gate();
     let commands = 0;
     proxy.judge = (command) => {
@@ -109,7 +108,7 @@ describe('a lock whose outcome is unknown', () => {
     const key = newKey();
     const locks = bed.locks();
     const holder = await take(locks, key);
-    const child = await start(bed.server.url);
+    const child = await startChild(bed.server.url);
     void child.acquire('lock', key, { ttlMs: 600_000, waitMs: 60_000 });
     await inLine(bed.redis, key, 1);
     child.signal('SIGSTOP');

@@ -1,6 +1,6 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import { newKey, take, useBed, useProxy, wait, won } from '../support/bed';
-import { useChildren } from '../support/child';
+import { startChild } from '../support/child';
 import { commandsDuring } from '../support/commands';
 import { Gate, SUBSCRIBE, type Fate } from '../support/proxy';
 import { timed, until } from '../support/until';
@@ -14,7 +14,6 @@ const sum = (counts: Record<string, number>) => Object.values(counts).reduce((to
 describe('a wake-up', () => {
   const bed = useBed();
   const proxy = useProxy(bed);
-  const start = useChildren();
   const behindProxy = () => bed.locks({}, { url: proxy.url });
 
   /** Holds every subscription back, from now until `released` is opened. */
@@ -78,7 +77,7 @@ describe('a wake-up', () => {
     const key = newKey();
     const locks = bed.locks();
     const holder = await take(locks, key);
-    const slow = await start(bed.server.url);
+    const slow = await startChild(bed.server.url);
     const first = slow.acquire('first', key, { ttlMs: 30_000, waitMs: 20_000 });
     await inLine(bed.redis, key, 1);
     const second = wait(locks, key);
@@ -135,7 +134,7 @@ describe('a wake-up', () => {
     const key = newKey();
     const waiters = 100;
     await take(bed.locks(), key, { ttlMs: 60_000 });
-    const child = await start(bed.server.url);
+    const child = await startChild(bed.server.url);
     for (let i = 0; i < waiters; i++) void child.acquire(String(i), key, { ttlMs: 30_000, waitMs: 60_000 });
     await inLine(bed.redis, key, waiters);
     const before = await child.cpuMs();

@@ -4,7 +4,12 @@ import { join } from 'node:path';
 import Redis, { type RedisOptions } from 'ioredis';
 import { createLocks, type AcquireOptions, type Lock, type Locks, type LocksOptions, type Source } from '../../../engine';
 import { startRedis, type RedisServer } from '../../../scripts/lib/redis';
+import { livingChildren, stopChildren } from './child';
 import { Proxy } from './proxy';
+import { until } from './until';
+
+/** How the engine's connections call themselves. */
+const OUR_NAME = 'n8n-nodes-redis-lock';
 
 /** The Redis of REDIS_URL: for tests alone, for it is emptied; and for one test file at a time. */
 function foreign(url: string): RedisServer {
@@ -16,8 +21,7 @@ function foreign(url: string): RedisServer {
 
 /**
  * A real Redis for one test file, a plain client on it (`redis`: the operator, the chain, the eyes of the test), and
- * engines that are closed after each test. At the end no key may be left without a TTL, and nothing may have been
- * rejected unheard.
+ * engines that are closed after each test. What holds after every test is checked here, see `check`.
  */
 export class Bed {
   server!: RedisServer;
@@ -26,7 +30,12 @@ export class Bed {
   readonly own = new Set<string>();
   private readonly clients: Redis[] = [];
   private readonly open = new Set<Locks>();
-  private readonly unheard: unknown[] = [];
+  /** Engines of the test under way. */
+  private engines = 0;
+  /** Clients that were handed to an engine, with the listeners that they had before. */
+  private readonly lent = new Map<Redis, string>();
+  private timers = 0;
+  private unheard: unknown[] = [];
   private readonly dir = mkdtempSync(join(tmpdir(), 'redis-lock-bed-'));
   private readonly listen = (reason: unknown) => void this.unheard.push(reason);
 
@@ -62,8 +71,10 @@ export class Bed {
 
   /** An engine, as a process of its own would have it. */
   locks(options: LocksOptions = {}, source: Source = { url: this.server.url }): Locks {
+    if ('redis' in source && !this.lent.has(source.redis as Redis)) this.lent.set(source.redis as Redis, listeners(source.redis as Redis));
     const locks = createLocks(source, options);
     this.open.add(locks);
+    this.engines += 1;
     return locks;
   }
 
@@ -78,23 +89,79 @@ export class Bed {
     return keys.filter((key, i) => ttls[i] === -1 && !this.own.has(key));
   }
 
+  /** Before each test. */
+  begin(): void {
+    this.engines = this.open.size;
+    this.timers = timers();
+  }
+
+  /**
+   * After each test: no key is without a TTL, and each engine listened to one channel at most. When they are closed nothing of
+   * them is left: no connection, no subscription, no timer that keeps the process alive, no listener on a client that they
+   * were lent; and nothing was rejected unheard.
+   */
+  async check(): Promise<void> {
+    const forgotten = await this.keysWithoutTtl();
+    const engines = this.engines + livingChildren();
+    // A connection that was cut is listed until Redis has noticed.
+    const tooMany = await eventually(async () => {
+      const subscribers = (await this.connected()).filter(({ subscriptions }) => subscriptions > 0);
+      const several = subscribers.some(({ subscriptions }) => subscriptions > 1);
+      return several || subscribers.length > engines ? subscribers : undefined;
+    });
+    await stopChildren();
+    await this.closeLocks();
+    const connected = await eventually(async () => {
+      const ours = (await this.connected()).filter(({ name, subscriptions }) => name === OUR_NAME || subscriptions > 0);
+      return ours.length > 0 ? ours : undefined;
+    });
+    const running = await eventually(() => (timers() > this.timers ? `${timers() - this.timers} timers` : undefined));
+    const changed = [...this.lent].filter(([client, before]) => listeners(client) !== before).map(([client, before]) => [before, listeners(client)]);
+    this.lent.clear();
+    const { unheard } = this;
+    this.unheard = [];
+    expect({ forgotten, tooMany, connected, running, changed, unheard }).toEqual({
+      forgotten: [], tooMany: undefined, connected: undefined, running: undefined, changed: [], unheard: [],
+    });
+  }
+
   async end(): Promise<void> {
     await this.closeLocks();
-    const forgotten = await this.keysWithoutTtl();
     for (const client of this.clients) client.disconnect();
     await this.server.stop();
     rmSync(this.dir, { recursive: true, force: true });
     process.off('unhandledRejection', this.listen);
-    expect(forgotten).toEqual([]);
-    expect(this.unheard).toEqual([]);
   }
+
+  private async connected(): Promise<Array<{ name: string; subscriptions: number }>> {
+    const list = String(await this.redis.client('LIST'));
+    return list.trim().split('\n').map((text) => {
+      const field = (name: string) => new RegExp(` ${name}=(\\S*)`).exec(text)?.[1] ?? '';
+      return { name: field('name'), subscriptions: Number(field('sub')) + Number(field('psub')) };
+    });
+  }
+}
+
+/** How many listeners of each kind a client has. */
+const listeners = (client: Redis) =>
+  JSON.stringify(client.eventNames().map((name) => [String(name), client.listenerCount(name)]).sort());
+
+/** Timers that keep this process alive. */
+const timers = () => process.getActiveResourcesInfo().filter((resource) => resource === 'Timeout').length;
+
+/** Asks until there is no fault left, or gives the one that stays. */
+async function eventually<T>(fault: () => T | undefined | Promise<T | undefined>): Promise<T | undefined> {
+  let last: T | undefined;
+  await until(async () => (last = await fault()) === undefined, 3000).catch(() => {});
+  return last;
 }
 
 /** The bed of a test file. */
 export function useBed(serverArgs?: string[]): Bed {
   const bed = new Bed(serverArgs);
   beforeAll(() => bed.start());
-  afterEach(() => bed.closeLocks());
+  beforeEach(() => bed.begin());
+  afterEach(() => bed.check(), 15_000);
   afterAll(() => bed.end());
   return bed;
 }

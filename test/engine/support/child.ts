@@ -77,15 +77,20 @@ export class Child {
   }
 }
 
-/** Starts children, which end with the test that started them. */
-export function useChildren(): (redisUrl: string, clockAheadMs?: number) => Promise<Child> {
-  const children: Child[] = [];
-  afterEach(async () => {
-    await Promise.all(children.splice(0).map((child) => child.stop()));
-  });
-  return async (redisUrl, clockAheadMs) => {
-    const child = await Child.start(redisUrl, clockAheadMs);
-    children.push(child);
-    return child;
-  };
+const children = new Set<Child>();
+
+/** Of the test under way. */
+export const livingChildren = () => children.size;
+
+export async function stopChildren(): Promise<void> {
+  const all = [...children];
+  children.clear();
+  await Promise.all(all.map((child) => child.stop()));
+}
+
+/** Starts a child, which ends with the test that started it: see `Bed.check`. */
+export async function startChild(redisUrl: string, clockAheadMs?: number): Promise<Child> {
+  const child = await Child.start(redisUrl, clockAheadMs);
+  children.add(child);
+  return child;
 }
