@@ -29,7 +29,7 @@ export interface GivenUp {
 
 /** A call of a script that may grant. */
 interface Granting<T> {
-  name: 'acquire' | 'steal';
+  name: 'acquire' | 'steal' | 'inherit';
   caller: Caller;
   /** Ms that a place in line may last. */
   waitMs: number;

@@ -3,7 +3,7 @@ import type { Alive, AlreadyReleased, Grant, Lost, NotHeld, Released } from './t
 
 /** What a handle needs of the engine. */
 export interface LockHost {
-  heartbeat(lock: Lock, ttlMs: number | undefined): Promise<Alive | Lost>;
+  heartbeat(lock: Lock, ttlMs: number | undefined, renewEveryMs: number | undefined): Promise<Alive | Lost>;
   release(lock: Lock): Promise<Released | AlreadyReleased | NotHeld>;
 }
 
@@ -61,11 +61,12 @@ export class Lock {
   /**
    * Renews the lease to the full TTL, also one that ran out while nobody entered (`revived`).
    * @param ttlMs another TTL from now on
+   * @param announce `renewEveryMs`: another interval of renewals from now on, see `AcquireOptions`; 0 announces none
    * @throws RedisLockError when Redis can't be asked
    */
-  async heartbeat(ttlMs?: number): Promise<Alive | Lost> {
+  async heartbeat(ttlMs?: number, announce: { renewEveryMs?: number } = {}): Promise<Alive | Lost> {
     const asked = performance.now();
-    const result = await this.host.heartbeat(this, ttlMs);
+    const result = await this.host.heartbeat(this, ttlMs, announce.renewEveryMs);
     if (result.outcome === 'alive') {
       this.ttl = result.ttlMs;
       this.validUntil = asked + result.ttlMs;

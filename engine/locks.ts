@@ -7,7 +7,7 @@ import { executionKey, isInternal, newLockId } from './keys';
 import { Lock, type LockHost } from './lock';
 import { lockState } from './state';
 import { Transitions } from './transitions';
-import type { AcquireOptions, Busy, LocksOptions, NotStolen, Owner, Status, StealOptions, TimedOut } from './types';
+import type { AcquireOptions, Busy, LocksOptions, Lost, NotStolen, Owner, Status, StealOptions, TimedOut } from './types';
 import { using, type UsingOptions, type UsingResult } from './using';
 import * as check from './validate';
 import { Waiting, type Entry } from './waiting';
@@ -22,10 +22,14 @@ export class Locks {
   private readonly transitions: Transitions;
   private readonly waiters: Waiting;
   private readonly host: LockHost = {
-    heartbeat: (lock, ttlMs) =>
-      this.transitions.heartbeat(
-        lock.keys, lock.lockId, lock.fencingToken, ttlMs === undefined ? 0 : check.ttl(ttlMs), check.hold(lock.hold), lock.index,
-      ),
+    heartbeat: (lock, ttlMs, renewEveryMs) =>
+      this.transitions.heartbeat(lock.keys, lock.lockId, {
+        token: lock.fencingToken,
+        hold: check.hold(lock.hold),
+        index: lock.index,
+        ...(ttlMs !== undefined && { ttlMs: check.ttl(ttlMs) }),
+        ...(renewEveryMs !== undefined && { renewEveryMs: check.duration('renewEveryMs', renewEveryMs, 0) }),
+      }),
     release: (lock) =>
       this.transitions.release(lock.keys, lock.lockId, lock.fencingToken, check.hold(lock.hold), lock.index),
   };
@@ -91,6 +95,24 @@ export class Locks {
     return { outcome: 'stolen', lock: this.lock(caller, options.hold, { grant: result.grant, asked }) };
   }
 
+  /**
+   * Goes on with a lease in a newer attempt of the one that took it: the same lock id with a new fencing token, so that
+   * the older attempt, should it still run, is told that it lost (`takenOver`).
+   * @param from what was kept of the lease; `owner` is whose it was
+   * @throws LockOptionError · RedisLockError
+   */
+  async inherit(
+    key: string,
+    from: { lockId: string; fencingToken?: number; owner?: Owner },
+    options: { ttlMs: number; owner?: Owner; hold?: string; renewEveryMs?: number },
+  ): Promise<{ outcome: 'inherited'; lock: Lock } | Lost> {
+    const caller = this.caller(key, { ...options, lockId: from.lockId });
+    const asked = performance.now();
+    const result = await this.transitions.inherit(caller, from.fencingToken ?? 0, executionKey(from.owner ?? {}));
+    if (result.outcome === 'lost') return result;
+    return { outcome: 'inherited', lock: this.lock(caller, options.hold, { grant: result.grant, asked }) };
+  }
+
   /** What is there, changing nothing. @throws LockOptionError · RedisLockError */
   async status(key: string): Promise<Status> {
     const { holders, queue, fencingToken } = await this.transitions.status(this.transitions.keys(key));
@@ -142,12 +164,16 @@ export class Locks {
     return Object.entries(entries).map(([lockId, full]) => ({ lockId, key: this.transitions.keysOfFull(full).key }));
   }
 
-  /** Frees everything that an execution holds or waits for, as far as it is still its own. Safe to repeat. @throws RedisLockError */
+  /**
+   * Frees everything that an execution holds or waits for, as far as it is still its own, and whose it was is told so
+   * (`freed`) should it come back. Safe to repeat.
+   * @throws RedisLockError
+   */
   async releaseExecution(execution: { instanceId: string; executionId: string }): Promise<Array<{ key: string; outcome: string }>> {
     const entries = await this.heldBy(execution);
     const results = await Promise.allSettled(
       entries.map(async ({ key, lockId }) => {
-        const { outcome } = await this.resume(key, { lockId, owner: execution }).release();
+        const { outcome } = await this.transitions.release(this.transitions.keys(key), lockId, 0, '-', executionKey(execution), 'freed');
         // It may still be waiting for this one.
         if (outcome !== 'released') {
           const leaver = { lockId, index: executionKey(execution), keepMs: 0 };
@@ -188,7 +214,7 @@ export class Locks {
     await this.transitions.calls.connection.close();
   }
 
-  private caller(key: string, options: AcquireOptions | StealOptions): Caller {
+  private caller(key: string, options: Pick<AcquireOptions, 'ttlMs' | 'limit' | 'owner' | 'hold' | 'renewEveryMs' | 'lockId'>): Caller {
     const keys = this.transitions.keys(key);
     const ask = check.ask(options);
     const lockId = options.lockId === undefined ? newLockId() : check.lockId(options.lockId);

@@ -5,7 +5,7 @@ import type { Client } from './connection';
 
 /** The transitions of a lock, one file each in lua/. */
 export type ScriptName =
-  'acquire' | 'heartbeat' | 'release' | 'leave' | 'look' | 'steal' | 'status' | 'probe' | 'intend';
+  'acquire' | 'heartbeat' | 'release' | 'inherit' | 'leave' | 'look' | 'steal' | 'status' | 'probe' | 'intend';
 
 export type Reply = Array<string | number>;
 

@@ -4,7 +4,7 @@ import type { Source } from './connection';
 import { lockKeys, type LockKeys } from './keys';
 import { grant, holder, loss, report, type Report } from './replies';
 import type { Reply } from './scripts';
-import type { Alive, AlreadyReleased, Busy, BusyReason, ForeignHolder, Grant, Holder, Lost, NotHeld, NotStolen, NotStolenReason, Released } from './types';
+import type { Alive, AlreadyReleased, Busy, BusyReason, ForeignHolder, Grant, Holder, LossReason, Lost, NotHeld, NotStolen, NotStolenReason, Released } from './types';
 
 /** How long an acquire that was given up is refused, should it still arrive. */
 const MARK_MS = 60_000;
@@ -33,6 +33,20 @@ export interface Won {
 }
 
 export type AcquireReply = Won | { outcome: 'waiting'; ticket: number; nextMs: number } | Busy;
+
+/** What a heartbeat changes, all of it optional. */
+export interface Renewal {
+  /** 0 = unknown. */
+  token?: number;
+  /** 0 = as before. */
+  ttlMs?: number;
+  /** '-' = adds none. */
+  hold?: string;
+  /** '-' = as before; 0 = announces none. */
+  renewEveryMs?: number | '-';
+  index?: string | undefined;
+  atOnce?: boolean;
+}
 
 /** One whose wait ends. */
 export interface Leaver {
@@ -105,9 +119,28 @@ export class Transitions {
     });
   }
 
-  /** @param token 0 = unknown @param ttlMs 0 = as before @param hold '-' = adds none */
-  heartbeat(keys: LockKeys, lockId: string, token: number, ttlMs: number, hold: string, index?: string, atOnce = false): Promise<Alive | Lost> {
-    return this.calls.script('heartbeat', keys, [lockId, ttlMs, hold, token], { index, atOnce }, (reply): Alive | Lost => {
+  /**
+   * The same lease with a new token, see lua/inherit.lua.
+   * @param token as the caller knows it; 0 = unknown
+   * @param before index of the attempt that it belonged to
+   */
+  inherit(caller: Caller, token: number, before?: string): Promise<{ outcome: 'inherited'; grant: Grant } | Lost> {
+    const { lockId, index, ttlMs, terms, whose } = caller;
+    const inherited = this.calls.granting({
+      name: 'inherit',
+      caller,
+      waitMs: 0,
+      // It is held before and after: whichever token it has, its execution is this one.
+      onUnknown: () => {},
+      args: (latest) => [lockId, ttlMs, latest, terms, whose, token],
+      read: (reply): { outcome: 'inherited'; grant: Grant } | Lost =>
+        reply[0] === 'inherited' ? { outcome: 'inherited', grant: grant(reply, ttlMs) } : { outcome: 'lost', ...loss(reply) },
+    });
+    return before && before !== index ? this.afterwards(inherited, before, [lockId]) : inherited;
+  }
+
+  heartbeat(keys: LockKeys, lockId: string, { token = 0, ttlMs = 0, hold = '-', renewEveryMs = '-', index, atOnce = false }: Renewal): Promise<Alive | Lost> {
+    return this.calls.script('heartbeat', keys, [lockId, ttlMs, hold, token, renewEveryMs], { index, atOnce }, (reply): Alive | Lost => {
       if (reply[0] === 'lost') return { outcome: 'lost', ...loss(reply) };
       const [, , fence, ends, ttl, revived, shortened] = reply;
       return {
@@ -121,9 +154,9 @@ export class Transitions {
     });
   }
 
-  /** @param fence 0 = unknown @param hold '-' = all */
-  release(keys: LockKeys, lockId: string, fence: number, hold: string, index?: string): Promise<Released | AlreadyReleased | NotHeld> {
-    const released = this.calls.script('release', keys, [lockId, fence, hold], { index }, (reply): Released | AlreadyReleased | NotHeld => {
+  /** @param fence 0 = unknown @param hold '-' = all @param why '' = the holder gives it back; else its holder will be told that it lost it, for this reason */
+  release(keys: LockKeys, lockId: string, fence: number, hold: string, index?: string, why: LossReason | '' = ''): Promise<Released | AlreadyReleased | NotHeld> {
+    const released = this.calls.script('release', keys, [lockId, fence, hold, why], { index }, (reply): Released | AlreadyReleased | NotHeld => {
       if (reply[0] === 'alreadyReleased') return { outcome: 'alreadyReleased' };
       if (reply[0] === 'notHeld') return { outcome: 'notHeld', ...loss(reply) };
       return { outcome: 'released', expiredBefore: reply[2] === '1', holdsLeft: Number(reply[3]) };

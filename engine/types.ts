@@ -47,6 +47,8 @@ export type LossReason =
   | 'notHeld' // this id holds nothing here, and nobody remembers why
   | 'notHolder' // somebody else holds it
   | 'foreign' // something else than Redis Lock holds it
+  | 'takenOver' // by a newer attempt of the same execution
+  | 'freed' // `releaseExecution` gave it back
   | 'unknown'; // too long ago to be remembered, or Redis lost its data and others held the lock since
 
 export interface By {

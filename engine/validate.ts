@@ -1,5 +1,5 @@
 import { LockOptionError } from './errors';
-import type { AcquireOptions, Owner, StealOptions } from './types';
+import type { AcquireOptions, Owner } from './types';
 
 const DAY = 86_400_000;
 export const LONGEST_TTL = 30 * DAY;
@@ -55,7 +55,7 @@ export interface Ask {
   whose: string;
 }
 
-export function ask(options: AcquireOptions | StealOptions): Ask {
+export function ask(options: Pick<AcquireOptions, 'ttlMs' | 'limit' | 'owner' | 'hold' | 'renewEveryMs'>): Ask {
   return {
     ttlMs: ttl(options.ttlMs),
     owner: options.owner ?? {},

@@ -147,7 +147,7 @@ export class Waiting {
   private async enter({ keys, lockId, index, ttlMs }: Caller, { fence, at, queue }: HandOver, confirm: boolean): Promise<Entry | undefined> {
     const asked = performance.now();
     const age = this.transitions.calls.since(at);
-    const claim = this.transitions.heartbeat(keys, lockId, fence, 0, '-', index, true);
+    const claim = this.transitions.heartbeat(keys, lockId, { token: fence, index, atOnce: true });
     const grant: Grant = { fencingToken: fence, ttlMs, expiresAt: at + Math.min(CLAIM_MS, ttlMs), queue, again: false, waitedMs: 0 };
     if (!confirm && age < FRESH_MS) {
       return { outcome: 'acquired', grant, asked: asked - age, claim: this.claimed(keys, lockId, index, claim), claimAsked: asked };

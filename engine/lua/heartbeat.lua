@@ -3,6 +3,7 @@
 -- KEYS  as in shared/open.lua
 -- ARGV
 --   1 id  2 ttl (0 = as before)  3 hold to add ('-' = none)  4 fence of the lease (0 = unknown)
+--   5 interval at which it will be renewed from now on, 0 = none is announced ('-' = as before)
 --
 -- Returns, on the plain path as one text, { 'alive', now, fence, ends, ttl, '1' if revived, K's TTL in ms if a stranger shortened it, else '' }
 --       | { 'lost', now, reason, at, fence of who has it, owner of who has it }
@@ -39,6 +40,7 @@ end
 claim(m)
 if ttl > 0 then m.ttl = ttl end
 addHold(m, hold)
+if ARGV[5] ~= '-' then m.renew = tonumber(ARGV[5]) end
 renew(m, m.ttl)
 index(id, m.ttl)
 return { 'alive', nowMs, m.fence, m.ends, m.ttl, revived, shortened }

@@ -3,6 +3,7 @@
 -- KEYS  as in shared/open.lua
 -- ARGV
 --   1 id  2 fence of the lease (0 = unknown)  3 hold to give back ('-' = all of them)
+--   4 '' = its holder gives it back · why somebody else does, which is remembered to tell the holder
 --
 -- Returns, on the plain path as one text, { 'released', now, '1' if the lease had run out, holds that are left }
 --       | { 'alreadyReleased', now }
@@ -14,7 +15,7 @@
 -- @include read
 -- @include hold
 -- @include line
-local id, token, hold = ARGV[1], tonumber(ARGV[2]), ARGV[3]
+local id, token, hold, reason = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4]
 
 -- Read before the first write, so that a wrong type fails there.
 local queued = rcall('HLEN', WAIT)
@@ -36,7 +37,7 @@ if m then
     end
   end
   local ranOut = m.ends <= nowMs and '1' or '0'
-  remove(m)
+  if reason == '' then remove(m) else lose(m, reason) end
   claim(m)
   if KEYS[5] then rcall('HDEL', KEYS[5], id) end
   local before = fence

@@ -26,6 +26,8 @@ export interface Redis {
   locks: Locks;
   /** host:port/database. */
   server: string;
+  /** Keeps the connection open beyond this run of the node, until it is given back. */
+  retain(): { locks: Locks; giveBack(): void };
 }
 
 /** One client per credential and process, shared by all executions. Keyed by a hash: the key must not show the secret. */
@@ -41,10 +43,16 @@ export class Pool {
     const name = fingerprint(credential);
     const pooled = this.take(name, credential);
     try {
-      return await work({ locks: pooled.locks, server: `${host}:${port}/${database}` });
+      const server = `${host}:${port}/${database}`;
+      return await work({ locks: pooled.locks, server, retain: () => this.retain(name, pooled) });
     } finally {
       this.giveBack(name, pooled);
     }
+  }
+
+  private retain(name: string, pooled: Pooled): { locks: Locks; giveBack(): void } {
+    pooled.users += 1;
+    return { locks: pooled.locks, giveBack: () => this.giveBack(name, pooled) };
   }
 
   private take(name: string, credential: RedisCredential): Pooled {

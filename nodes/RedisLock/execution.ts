@@ -1,8 +1,9 @@
 import { hostname } from 'node:os';
-import { NodeOperationError, type IExecuteFunctions, type IDataObject } from 'n8n-workflow';
+import { NodeOperationError, type IExecuteFunctions } from 'n8n-workflow';
 import type { Owner } from '../../engine';
+import type { Ending } from './keepAlive';
 
-/** The one place that asks n8n about the execution: who it is, what it holds, whether it was stopped. */
+/** The one place that asks n8n about the execution: who it is, who called it, whether it was stopped, when it ends. */
 
 /** Who takes the lock, for people to read. */
 export function ownerOf(context: IExecuteFunctions, note: string): Owner {
@@ -15,7 +16,7 @@ export function ownerOf(context: IExecuteFunctions, note: string): Owner {
     workflowId: id,
     workflowName: name,
     nodeName: context.getNode().name,
-    runIndex: (context as unknown as { runIndex?: number }).runIndex,
+    runIndex: inside(context).runIndex,
     executionUrl: base && id && executionId ? `${base.replace(/\/?$/, '/')}workflow/${id}/executions/${executionId}` : undefined,
     host: hostname(),
     pid: process.pid,
@@ -23,70 +24,100 @@ export function ownerOf(context: IExecuteFunctions, note: string): Owner {
   };
 }
 
+/** What n8n has in every context, though its types do not say so. */
+interface Inside {
+  runIndex?: number;
+  additionalData?: {
+    executionTimeoutTimestamp?: number;
+    hooks?: { addHandler?: (name: 'workflowExecuteAfter', handler: (run: FinishedRun) => Promise<void>) => void };
+  };
+  runExecutionData?: {
+    parentExecution?: { executionId: string; workflowId: string; shouldResume?: boolean };
+    startData?: { destinationNode?: string | { nodeName: string } };
+  };
+  workflow?: { connectionsBySourceNode?: Record<string, { main?: Array<unknown[] | null> }> };
+  /** Of n8n 2.33 and later. */
+  onExecutionFinish?: (handler: () => Promise<void>) => void;
+}
+
+interface FinishedRun {
+  status?: string;
+  waitTill?: Date | string | null;
+}
+
+const inside = (context: IExecuteFunctions) => context as unknown as Inside;
+
+/** The execution that called this one as a sub-workflow. */
+export interface CallingExecution {
+  executionId: string;
+  workflowId: string;
+  /** It goes on when this one has ended. */
+  waits: boolean;
+}
+
+export function callerOf(context: IExecuteFunctions): CallingExecution | undefined {
+  const parent = inside(context).runExecutionData?.parentExecution;
+  // An error workflow is not a part of the execution that failed.
+  if (!parent?.executionId || context.getMode() === 'error') return undefined;
+  const { executionId, workflowId, shouldResume } = parent;
+  return { executionId, workflowId, waits: shouldResume !== false };
+}
+
+/** Whether something is connected behind an output of this node. */
+export function isConnected(context: IExecuteFunctions, output: number): boolean {
+  const { name } = context.getNode();
+  const { workflow } = inside(context);
+  if (workflow?.connectionsBySourceNode) return (workflow.connectionsBySourceNode[name]?.main?.[output]?.length ?? 0) > 0;
+  return context.getChildNodes(name).length > 0;
+}
+
+/** The editor runs the workflow up to this node only, so the execution ends with it. */
+export function endsHere(context: IExecuteFunctions): boolean {
+  const destination = inside(context).runExecutionData?.startData?.destinationNode;
+  const name = typeof destination === 'object' ? destination.nodeName : destination;
+  return context.getMode() === 'manual' && name === context.getNode().name;
+}
+
+/** The time limit that the workflow sets for its executions, in ms. */
+export function workflowLimitMs(context: IExecuteFunctions): number | undefined {
+  const { executionTimeout } = context.getWorkflowSettings?.() ?? {};
+  return typeof executionTimeout === 'number' && executionTimeout > 0 ? executionTimeout * 1000 : undefined;
+}
+
+/** How much n8n tells of the end of an execution: how it ended, only that it did, or nothing. */
+export type EndIsTold = 'withStatus' | 'only' | 'not';
+
+const ENDINGS: Record<string, Ending> = { success: 'success', waiting: 'waiting', canceled: 'stopped' };
+
+/**
+ * Calls `handler` when the execution ends, or goes to wait, in this process. n8n awaits it, but not where the execution was
+ * stopped. The handler is kept until then: it must not close over the context.
+ */
+export function onEnd(context: IExecuteFunctions, handler: (ending: Ending, waitTill?: number) => Promise<void>): EndIsTold {
+  const settings = context.getWorkflowSettings?.() as { engineType?: string } | undefined;
+  // The experimental engine takes handlers and never calls them.
+  if (settings?.engineType === 'v2') return 'not';
+  const hooks = inside(context).additionalData?.hooks;
+  if (typeof hooks?.addHandler === 'function') {
+    try {
+      hooks.addHandler('workflowExecuteAfter', async ({ status, waitTill }) => {
+        await handler(ENDINGS[status ?? ''] ?? 'error', waitTill ? new Date(waitTill).getTime() : undefined);
+      });
+      return 'withStatus';
+    } catch {
+      // Hooks of another kind.
+    }
+  }
+  const { onExecutionFinish } = inside(context);
+  if (typeof onExecutionFinish !== 'function') return 'not';
+  const stopped = context.getExecutionCancelSignal?.();
+  onExecutionFinish.call(context, async () => await handler(stopped?.aborted ? 'stopped' : 'unknown'));
+  return 'only';
+}
+
 /** What the index by execution needs. */
 export function identityOf(context: IExecuteFunctions): Owner {
   return { executionId: context.getExecutionId(), instanceId: context.getInstanceId?.() };
-}
-
-/** A lock of this execution. Kept in the execution's own data, so it survives a Wait and a resume in another worker. */
-export interface HeldLock extends IDataObject {
-  key: string;
-  lockId: string;
-  fencingToken: number;
-  ttlMs: number;
-  /** host:port/database: a node with another credential does not see it. */
-  server: string;
-  /** Names of the Acquire and Steal nodes that took it: each has a hold. */
-  holds: string[];
-}
-
-const CONTEXT = 'redisLock';
-
-/** What this execution holds in one Redis, as far as it knows. Redis decides. */
-export class HeldLocks {
-  private readonly store: Record<string, HeldLock>;
-
-  constructor(
-    context: IExecuteFunctions,
-    private readonly server: string,
-  ) {
-    const flow = context.getContext('flow') as Record<string, unknown>;
-    flow[CONTEXT] ??= {};
-    this.store = flow[CONTEXT] as Record<string, HeldLock>;
-  }
-
-  all(): HeldLock[] {
-    return Object.values(this.store).filter(({ server }) => server === this.server);
-  }
-
-  byKey(key: string): HeldLock | undefined {
-    return this.all().find((lock) => lock.key === key);
-  }
-
-  byId(lockId: string): HeldLock | undefined {
-    return this.all().find((lock) => lock.lockId === lockId);
-  }
-
-  byNode(node: string): HeldLock[] {
-    return this.all().filter(({ holds }) => holds.includes(node));
-  }
-
-  add(lock: Omit<HeldLock, 'server' | 'holds'>, hold: string): void {
-    const holds = this.store[lock.lockId as string]?.holds ?? [];
-    this.store[lock.lockId as string] = {
-      ...lock,
-      server: this.server,
-      holds: holds.includes(hold) ? holds : [...holds, hold],
-    } as HeldLock;
-  }
-
-  /** One hold was given back, or (no `hold`) the lock is gone. */
-  drop(lockId: string, hold?: string): void {
-    const lock = this.store[lockId];
-    if (!lock) return;
-    lock.holds = hold === undefined ? [] : lock.holds.filter((name) => name !== hold);
-    if (lock.holds.length === 0) delete this.store[lockId];
-  }
 }
 
 /** Why a wait ended early; its text goes to the user. */
@@ -103,8 +134,7 @@ export function stopSignal(context: IExecuteFunctions): { signal: AbortSignal; d
   const onStop = () => own.abort(new Stopped('The execution was stopped while it waited for a lock.'));
   if (cancel?.aborted) onStop();
   else cancel?.addEventListener('abort', onStop, { once: true });
-  const { executionTimeoutTimestamp: limit } =
-    (context as unknown as { additionalData?: { executionTimeoutTimestamp?: number } }).additionalData ?? {};
+  const { executionTimeoutTimestamp: limit } = inside(context).additionalData ?? {};
   let timer: NodeJS.Timeout | undefined;
   const onLimit = () => own.abort(new Stopped('The time limit of the execution was reached while it waited for a lock.'));
   if (limit !== undefined && limit - Date.now() < 2 ** 31 - 1) {

@@ -33,6 +33,13 @@ export function holderField(holder: Holder | ForeignHolder | undefined): IDataOb
 /** Who took a lock over. */
 export const byField = ({ owner, fencingToken }: By): IDataObject => ({ ...person(owner), fencingToken });
 
+/** Who has a lock that was lost; `takenOverBy` where that is a newer attempt of the same execution. */
+export function lossFields(executionId: string | undefined, by: By | undefined): IDataObject {
+  if (!by) return {};
+  const holder = byField(by);
+  return executionId !== undefined && by.owner.executionId === executionId ? { holder, takenOverBy: holder } : { holder };
+}
+
 export const seconds = (ms: number) => Math.round(ms / 100) / 10;
 
 export const expiryFields = (ttlMs: number, expiresAt: number): IDataObject => ({
@@ -46,6 +53,10 @@ export interface CarriedLock extends IDataObject {
   lockId?: string;
   fencingToken?: number;
   acquiredBy?: string;
+  ttlSeconds?: number;
+  /** Execution that it belongs to, and the hold of the node that took it: where a sub-workflow took it for its caller. */
+  heldFor?: string;
+  hold?: string;
   protected?: boolean;
   released?: boolean;
   outer?: CarriedLock;

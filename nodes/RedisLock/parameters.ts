@@ -1,5 +1,6 @@
 import type { IDataObject, IExecuteFunctions, INodeProperties } from 'n8n-workflow';
-import { itemError } from './execution';
+import { itemError, workflowLimitMs } from './execution';
+import type { Care, ReleaseOnEnd } from './held';
 
 /** Parameters that several operations share, and the reading of all: bad input is refused before Redis is asked. */
 
@@ -41,6 +42,103 @@ export const outputField: INodeProperties = {
   default: 'lock',
   description: 'Name of the field that this node adds to each item',
 };
+
+/** How a lock is looked after until its execution ends; for Acquire and Steal. */
+export const careFields: INodeProperties[] = [
+  {
+    displayName: 'Grace After Stop',
+    name: 'stopGrace',
+    type: 'number',
+    typeOptions: { minValue: 1 },
+    default: 30,
+    description: 'Seconds that the lock lasts after the execution was stopped or reached its time limit: code of other nodes may still be running then',
+  },
+  {
+    displayName: 'Keep Alive',
+    name: 'keepAlive',
+    type: 'boolean',
+    default: true,
+    description: 'Whether to renew the lock every third of the TTL while the execution runs, so that a run may take longer than the TTL',
+  },
+  {
+    displayName: 'Max Hold',
+    name: 'maxHold',
+    type: 'number',
+    typeOptions: { minValue: 0 },
+    default: 0,
+    description: 'Seconds after which Keep Alive ends, so that a run that hangs does not hold the lock for ever. 0: the time limit of the workflow, or 24 hours.',
+  },
+  {
+    displayName: 'Owner',
+    name: 'owner',
+    type: 'options',
+    default: 'execution',
+    options: [
+      { name: 'Calling Execution', value: 'caller', description: 'In a sub-workflow: the lock belongs to the execution that called it, and is still held when the sub-workflow has ended' },
+      { name: 'This Execution', value: 'execution', description: 'The lock ends with this execution' },
+    ],
+    description: 'Whose lock it is',
+  },
+  {
+    displayName: 'Release When Execution Ends',
+    name: 'releaseOnEnd',
+    type: 'options',
+    default: 'always',
+    options: [
+      { name: 'Always', value: 'always', description: 'After success and after an error; after a stop the lock lasts for a grace time' },
+      { name: 'Never', value: 'never', description: 'Only a Release node or the end of the TTL frees it' },
+      { name: 'On Success', value: 'success', description: 'After an error it stays locked until its TTL is over, or somebody frees it' },
+    ],
+    description: 'Whether the lock is given back when the execution ends without a Release',
+  },
+  {
+    displayName: 'Stop the Execution When Lost',
+    name: 'stopWhenLost',
+    type: 'boolean',
+    default: false,
+    description: 'Whether the next Redis Lock node fails with an error, when Keep Alive found that the lock was lost',
+  },
+];
+
+/** Owner, for Heartbeat and Release. */
+export const callerField: INodeProperties = {
+  displayName: 'Owner',
+  name: 'owner',
+  type: 'options',
+  default: 'execution',
+  options: [
+    { name: 'Calling Execution', value: 'caller', description: 'In a sub-workflow: what sub-workflows took for the execution that called this one; for By Key and All of This Execution' },
+    { name: 'This Execution', value: 'execution' },
+  ],
+  description: 'Whose locks are meant',
+};
+
+const DAY_S = 86_400;
+
+/** @throws NodeOperationError */
+export function readCare(context: IExecuteFunctions, index: number): Care {
+  const options = readOptions(context, index);
+  const maxHold = toMs(context, options.maxHold ?? 0, 'Max Hold', index, { least: 0 });
+  const releaseOnEnd = (options.releaseOnEnd ?? 'always') as ReleaseOnEnd;
+  if (!['always', 'success', 'never'].includes(releaseOnEnd)) {
+    throw itemError(context, `Release When Execution Ends (item ${index}) is ${show(releaseOnEnd)}, which this version does not know. Choose one from the list.`, index);
+  }
+  return {
+    keepAlive: options.keepAlive !== false,
+    releaseOnEnd,
+    holdUntil: Date.now() + (maxHold || workflowLimitMs(context) || DAY_S * 1000),
+    stopGraceMs: toMs(context, options.stopGrace ?? 30, 'Grace After Stop', index, { least: 1 }),
+    stopWhenLost: options.stopWhenLost === true,
+    note: readNote(context, index),
+  };
+}
+
+/** Whether the lock belongs to the execution that called this one. @throws NodeOperationError */
+export function readIsForCaller(context: IExecuteFunctions, index: number): boolean {
+  const { owner = 'execution' } = readOptions(context, index);
+  if (owner === 'caller' || owner === 'execution') return owner === 'caller';
+  throw itemError(context, `Owner (item ${index}) is ${show(owner)}, which this version does not know. Choose one from the list.`, index);
+}
 
 /** "Options" of an operation. */
 export const optionsField = (options: INodeProperties[]): INodeProperties => ({

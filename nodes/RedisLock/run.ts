@@ -2,8 +2,11 @@ import { NodeOperationError, type IDataObject, type IExecuteFunctions, type INod
 import { LockOptionError, RedisLockError } from '../../engine';
 import type { Redis } from './connection';
 import { withLocks } from './connection';
-import { HeldLocks, isStopped, itemError } from './execution';
+import { identityOf, isStopped, itemError, workflowLimitMs } from './execution';
+import type { HeldLock } from './held';
+import { THIS_PROCESS } from './keepAlive';
 import { carried, openLocks, type CarriedLock } from './lockField';
+import { lookAfter, type Own } from './lookAfter';
 import { Results, type Operation, type Shield } from './outputs';
 import { readOutputField } from './parameters';
 
@@ -15,7 +18,7 @@ export interface OperationModule<Request> {
   /** Reads and checks the parameters of one item. @throws NodeOperationError */
   read(run: Run, index: number): Request;
   /** Asks Redis, and puts a result for every item into `run.results`. */
-  execute(run: Run, requests: Map<number, Request>, redis: Redis, held: HeldLocks): Promise<void>;
+  execute(run: Run, requests: Map<number, Request>, redis: Redis, own: Own): Promise<void>;
 }
 
 export interface Run {
@@ -64,7 +67,12 @@ export async function runOperation<Request>(
   if (requests.size === 0) return results;
 
   try {
-    await withLocks(context, (redis) => module.execute(run, requests, redis, new HeldLocks(context, redis.server)));
+    await withLocks(context, async (redis) => {
+      const own = await lookAfter(context, redis);
+      for (const index of requests.keys()) receive(run, index, own);
+      failIfLost(run, requests, own);
+      if (requests.size > 0) await module.execute(run, requests, redis, own);
+    });
   } catch (error) {
     // Whoever was stopped gets no items at all: nothing behind this node may run.
     if (isStopped(error)) throw asNodeError(context, error, 0);
@@ -72,6 +80,36 @@ export async function runOperation<Request>(
   }
   return results;
 }
+
+const DAY_MS = 86_400_000;
+
+/** A sub-workflow took a lock for this execution: from here on it is looked after like one of its own. */
+function receive(run: Run, index: number, { held, told }: Own): void {
+  const { executionId } = identityOf(run.context);
+  for (const { key, lockId, heldFor, hold, fencingToken = 0, ttlSeconds = 0 } of run.open(index)) {
+    if (!lockId || !hold || heldFor !== executionId || held.byId(lockId)) continue;
+    held.add({
+      key, lockId, fencingToken, ttlMs: ttlSeconds * 1000, executionId, process: THIS_PROCESS, note: '',
+      keepAlive: told !== 'not', releaseOnEnd: 'always', stopGraceMs: 30_000, stopWhenLost: false,
+      holdUntil: Date.now() + (workflowLimitMs(run.context) ?? DAY_MS),
+    }, hold);
+  }
+}
+
+/** Stop the Execution When Lost: said once, so that what follows an error can still clean up. */
+function failIfLost({ context, results }: Run, requests: Map<number, unknown>, { held }: Own): void {
+  const lost = held.all().filter((lock) => lock.lost !== undefined && lock.stopWhenLost && !lock.lostWasTold);
+  const [first] = lost;
+  if (!first) return;
+  for (const lock of lost) lock.lostWasTold = true;
+  for (const index of [...requests.keys()]) {
+    requests.delete(index);
+    results.fail(index, itemError(context, lossMessage(first), index));
+  }
+}
+
+const lossMessage = ({ key, lost }: HeldLock) =>
+  `The lock "${key}" was lost while this execution ran (${String(lost)}), so somebody else may be working on the same thing. What was done since is not protected: check it, and see Get Status for who has the lock now.`;
 
 function fieldTaken(context: IExecuteFunctions, field: string, index: number): NodeOperationError {
   return itemError(

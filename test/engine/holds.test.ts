@@ -61,6 +61,21 @@ describe('everything that an execution holds', () => {
     expect(await locks.releaseExecution(execution('1'))).toEqual([]);
   });
 
+  it('is told lost when it is alive again after that', async () => {
+    const locks = bed.locks();
+    const [key, entered] = [newKey(), newKey()];
+    const [lock, other] = [await take(locks, key, { owner: execution('8') }), await take(locks, entered, { owner: execution('8') })];
+    await bed.locks().releaseExecution(execution('8'));
+    await take(locks, entered);
+
+    for (const each of [lock, other]) {
+      expect(await each.heartbeat()).toMatchObject({ outcome: 'lost', reason: 'freed' });
+      expect(await each.release()).toMatchObject({ outcome: 'notHeld', reason: 'freed' });
+    }
+    expect(await bed.redis.exists(key)).toBe(0);
+    expect((await locks.status(entered)).state).toBe('held');
+  });
+
   it('is no longer what it has released', async () => {
     const locks = bed.locks();
     const lock = await take(locks, newKey(), { owner: execution('3') });

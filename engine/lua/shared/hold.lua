@@ -27,9 +27,8 @@ local function remove(m)
   end
 end
 
--- Takes a holder out that will have to be told: why, and the token and record of the one who has it now.
-local function lose(m, reason, byFence, byOwner)
-  remove(m)
+-- Notes what a holder that is gone will have to be told: why, and the token and record of the one who has it now.
+local function remember(m, reason, byFence, byOwner)
   lost = lost .. table.concat({ m.id, int(m.fence), reason, int(nowMs), byFence or '0', byOwner or '' }, ' ') .. '\n'
   local _, lines = string.gsub(lost, '\n', '\n')
   while lines > REMEMBERED do
@@ -39,6 +38,11 @@ local function lose(m, reason, byFence, byOwner)
     lines = lines - 1
   end
   rcall('HSET', LOCK, 'lost', lost, 'floor', floor)
+end
+
+local function lose(m, reason, byFence, byOwner)
+  remove(m)
+  remember(m, reason, byFence, byOwner)
 end
 
 -- The holder who entered last.

@@ -12,6 +12,7 @@ do
     -- A second of tolerance, see heartbeat.lua.
     if known and left > 0 and rpcall('GET', K) == token and rcall('PTTL', K) >= left - 1000 then
       local ttl = ARGV[2] == '0' and before or ARGV[2]
+      if ARGV[5] ~= '-' then terms = string.gsub(terms, '^%d+', ARGV[5]) end
       local till = string.format('%.0f', ms + ttl)
       -- PEXPIREAT comes first, see renew() in hold.lua.
       rcall('PEXPIREAT', K, till)

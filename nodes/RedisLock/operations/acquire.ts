@@ -1,10 +1,13 @@
 import type { IDataObject, INodeProperties } from 'n8n-workflow';
-import { RedisLockError, type AcquireOptions, type Lock, type Locks } from '../../../engine';
+import { RedisLockError, type Lock } from '../../../engine';
 import type { Redis } from '../connection';
-import { hint, itemError, ownerOf, stopSignal, type HeldLocks } from '../execution';
+import { hint, itemError, stopSignal } from '../execution';
+import type { Care } from '../held';
 import { expiryFields, holderField, type CarriedLock } from '../lockField';
-import { keyField, noteField, optionsField, outputField, readKey, readNote, readOptions, readSeconds, toMs, ttlField } from '../parameters';
+import type { Own } from '../lookAfter';
+import { careFields, keyField, noteField, optionsField, outputField, readCare, readIsForCaller, readKey, readOptions, readSeconds, toMs, ttlField } from '../parameters';
 import { asNodeError, groupByKey, withOuter, type OperationModule, type Run } from '../run';
+import { partyFields, partyOf, refuseLockForNobody, take, undo, warnOfCare, type Party, type Taken } from '../take';
 
 export const description: INodeProperties[] = [
   keyField,
@@ -37,6 +40,7 @@ export const description: INodeProperties[] = [
     default: '',
   },
   optionsField([
+    ...careFields,
     noteField,
     {
       displayName: 'On Timeout',
@@ -68,7 +72,8 @@ interface Request {
   /** Undefined: do not wait. */
   waitMs?: number;
   onTimeout: string;
-  note: string;
+  care: Care;
+  forCaller: boolean;
   stealIfStaleMs?: number;
 }
 
@@ -85,84 +90,74 @@ function read({ context }: Run, index: number): Request {
         ? readSeconds(context, 'maxWait', 'Max Wait', index, { least: 0 })
         : undefined,
     onTimeout: (options.onTimeout as string | undefined) ?? 'output',
-    note: readNote(context, index),
+    care: readCare(context, index),
+    forCaller: readIsForCaller(context, index),
     stealIfStaleMs: staleAfter > 0 ? staleAfter : undefined,
   };
 }
 
-async function execute(run: Run, requests: Map<number, Request>, redis: Redis, held: HeldLocks): Promise<void> {
+async function execute(run: Run, requests: Map<number, Request>, redis: Redis, own: Own): Promise<void> {
   const { context, results } = run;
-  const node = context.getNode().name;
   const groups = groupByKey(requests);
   for (const [, members] of groups) refuseUnequal(run, members);
+  const parties = new Map<string, Party>();
+  // Before the first lock is taken.
+  for (const [key, members] of groups) {
+    for (const [index, request] of members) if (!results.has(index)) prepare(run, redis, own, parties, key, index, request);
+  }
 
   const stop = stopSignal(context);
   const started = performance.now();
   // What this run was granted: if it fails as a whole, nobody would ever use or release these.
-  const granted: Lock[] = [];
+  const granted: Array<{ lock: Lock; party: Party }> = [];
   let done = false;
   try {
     for (const [key, members] of groups) {
+      const party = parties.get(key);
       const first = members.find(([index]) => !results.has(index));
-      if (!first) continue;
-      const answer = await take(redis.locks, held, node, key, {
-        ttlMs: first[1].ttlMs,
-        waitMs: first[1].waitMs === undefined ? undefined : Math.max(0, first[1].waitMs - (performance.now() - started)),
-        stealIfStaleMs: first[1].stealIfStaleMs,
-        owner: ownerOf(context, first[1].note),
+      if (!first || !party) continue;
+      const [, { ttlMs, waitMs, stealIfStaleMs, care }] = first;
+      const answer = await take(context, redis, own, party, key, {
+        ttlMs,
+        waitMs: waitMs === undefined ? undefined : Math.max(0, waitMs - (performance.now() - started)),
+        stealIfStaleMs,
         signal: stop.signal,
-      }).catch((error: unknown) => {
+      }, care).catch((error: unknown) => {
         // This key can't be a lock: other keys may be. Everything else concerns them all.
         if (!(error instanceof RedisLockError) || error.code === 'wrongType') return { outcome: 'failed' as const, error };
         return Promise.reject(error);
       });
       if (answer.outcome === 'failed' && stop.signal.aborted) throw answer.error;
-      if (answer.outcome === 'acquired' && !answer.lock.grant.again) granted.push(answer.lock);
-      for (const [index, request] of members) if (!results.has(index)) settle(run, index, request, answer, node);
+      if (answer.outcome === 'acquired' && !answer.lock.grant.again) granted.push({ lock: answer.lock, party });
+      for (const [index, request] of members) if (!results.has(index)) settle(run, index, request, answer, party);
     }
     done = true;
   } finally {
     stop.dispose();
     if (!done) {
       for (const [index] of requests) results.forget(index);
-      await undo(granted, held, node);
+      await undo(granted);
     }
   }
-  warn(run, requests, held, node);
+  warn(run, requests, own);
 }
 
-/** Gives back what this run was granted. With Redis away that takes its time limit, and the leases end by themselves. */
-async function undo(granted: Lock[], held: HeldLocks, node: string): Promise<void> {
-  for (const { lockId } of granted) held.drop(lockId, node);
-  await Promise.all(granted.map((lock) => lock.release().catch(() => {})));
-}
-
-type Answer = Awaited<ReturnType<Locks['acquire']>> | { outcome: 'failed'; error: unknown };
-
-/** Another hold on a lock that this execution has, or a new lock. */
-async function take(locks: Locks, held: HeldLocks, node: string, key: string, options: AcquireOptions): Promise<Answer> {
-  const known = held.byKey(key);
-  if (known) {
-    const lock = locks.resume(key, { ...known, hold: node, owner: options.owner });
-    const beat = await lock.heartbeat(options.ttlMs);
-    if (beat.outcome === 'alive') {
-      held.add({ ...known, ttlMs: beat.ttlMs }, node);
-      Object.assign(lock.grant, { expiresAt: beat.expiresAt, ttlMs: beat.ttlMs });
-      return { outcome: 'acquired', lock };
-    }
-    held.drop(known.lockId);
+/** For whom the lock of that key is taken; an item that may not have it fails. */
+function prepare({ context, results }: Run, redis: Redis, own: Own, parties: Map<string, Party>, key: string, index: number, { care, forCaller }: Request): void {
+  try {
+    const party = parties.get(key) ?? partyOf(context, redis, own, forCaller, care.note, index);
+    refuseLockForNobody(context, party, care, index);
+    parties.set(key, party);
+  } catch (error) {
+    results.fail(index, asNodeError(context, error, index));
   }
-  // A workflow can't look after a lease that is shorter than what it was told: it goes on once Redis has confirmed it.
-  const answer = await locks.acquire(key, { ...options, hold: node, confirm: true });
-  if (answer.outcome === 'acquired') {
-    const { lockId, fencingToken, ttlMs } = answer.lock;
-    held.add({ key, lockId, fencingToken, ttlMs }, node);
-  }
-  return answer;
 }
 
-function settle(run: Run, index: number, { key, onTimeout }: Request, answer: Answer, node: string): void {
+type Answer = Taken | { outcome: 'failed'; error: unknown };
+
+function settle(run: Run, index: number, { key, onTimeout }: Request, answer: Answer, party: Party): void {
   const { context, results } = run;
+  const node = context.getNode().name;
   const [outer] = run.open(index);
   if (answer.outcome === 'failed') {
     results.fail(index, asNodeError(context, answer.error, index));
@@ -177,6 +172,7 @@ function settle(run: Run, index: number, { key, onTimeout }: Request, answer: An
       waitedMs: grant.waitedMs,
       queueLength: grant.queue,
       acquiredBy: node,
+      ...partyFields(party),
       ...(grant.again ? { reentrant: true } : {}),
       ...(grant.robbed ? { previousHolder: holderField(grant.robbed) } : {}),
     };
@@ -222,13 +218,15 @@ function refuseUnequal({ context, results }: Run, members: Array<[number, Reques
   }
 }
 
-function warn({ context }: Run, requests: Map<number, Request>, held: HeldLocks, node: string): void {
+function warn({ context }: Run, requests: Map<number, Request>, own: Own): void {
   const executionId = context.getExecutionId();
   if ([...requests.values()].some(({ key }) => key === executionId)) {
     hint(context, 'The key is the execution ID, so every execution has a lock of its own and none excludes another. Use the ID of the thing that is protected.');
   }
-  const count = held.byNode(node).length;
-  if (count > 100) {
-    hint(context, `This execution holds ${count} locks of this node. Release each inside the loop, where its work is done.`);
+  const [first] = requests.values();
+  const locks = own.held.byNode(context.getNode().name);
+  if (first && locks.length > 0) warnOfCare(context, own, first.care);
+  if (locks.length > 100) {
+    hint(context, `This execution holds ${locks.length} locks of this node. Release each inside the loop, where its work is done.`);
   }
 }

@@ -1,11 +1,14 @@
 import type { IDataObject, INodeProperties } from 'n8n-workflow';
-import type { Alive, Lost } from '../../../engine';
+import type { Alive, Locks, Lost, Owner } from '../../../engine';
 import type { Redis } from '../connection';
-import { identityOf, type HeldLocks } from '../execution';
-import { byField, expiryFields } from '../lockField';
-import { optionsField, outputField, readSeconds, targetFields } from '../parameters';
+import { identityOf } from '../execution';
+import type { HeldLocks } from '../held';
+import { renewEveryMs } from '../keepAlive';
+import { lossFields, expiryFields } from '../lockField';
+import type { Own } from '../lookAfter';
+import { callerField, optionsField, outputField, readIsForCaller, readSeconds, targetFields } from '../parameters';
 import { type OperationModule, type Run } from '../run';
-import { OncePerLock, choose, fromItem, readTarget, whole, type Chosen, type Target } from './targets';
+import { OncePerLock, chooseAll, fromItem, readTarget, whole, type Chosen, type Target } from './targets';
 
 export const description: INodeProperties[] = [
   ...targetFields('Renew', 'Renew everything that this execution holds; if it holds nothing, what the incoming item carries'),
@@ -24,11 +27,13 @@ export const description: INodeProperties[] = [
     type: 'notice',
     default: '',
   },
-  optionsField([outputField]),
+  optionsField([outputField, callerField]),
 ];
 
 interface Request {
   target: Target;
+  /** Of the locks of the execution that called this one. */
+  forCaller: boolean;
   ttlMs?: number;
 }
 
@@ -36,10 +41,11 @@ export const heartbeat: OperationModule<Request> = { description, read, execute 
 
 function read(run: Run, index: number): Request {
   const ttlMs = readSeconds(run.context, 'ttl', 'TTL', index, { least: 0 });
-  return { target: readTarget(run, index), ttlMs: ttlMs > 0 ? Math.max(1000, ttlMs) : undefined };
+  return { target: readTarget(run, index), forCaller: readIsForCaller(run.context, index), ttlMs: ttlMs > 0 ? Math.max(1000, ttlMs) : undefined };
 }
 
-async function execute(run: Run, requests: Map<number, Request>, { locks }: Redis, held: HeldLocks): Promise<void> {
+async function execute(run: Run, requests: Map<number, Request>, redis: Redis, { held }: Own): Promise<void> {
+  const { locks } = redis;
   const owner = identityOf(run.context);
   // One call for each lock and TTL.
   const calls = new Map<number | undefined, OncePerLock<Alive | Lost>>();
@@ -47,39 +53,47 @@ async function execute(run: Run, requests: Map<number, Request>, { locks }: Redi
     let once = calls.get(ttlMs);
     if (!once) {
       // A lost one stays on the list: a later Release shall say so too, and who has it.
-      once = new OncePerLock(({ key, lockId, fencingToken }) => locks.resume(key, { lockId, fencingToken, owner }).heartbeat(ttlMs));
+      once = new OncePerLock((lock) => renew(locks, held, owner, lock, ttlMs));
       calls.set(ttlMs, once);
     }
     return once.get(whole(chosen));
   };
 
-  const plan = [...requests].map(([index, { target, ttlMs }]) => ({ index, ttlMs, chosen: chooseToRenew(run, index, target, held) }));
-  for (const { index, ttlMs, chosen } of plan) {
+  const plan = await chooseAll(run, requests, redis, held, (index) => chooseToRenew(run, index, held));
+  for (const [index, { ttlMs }, chosen = []] of plan) {
     const answers = await Promise.all(chosen.map(async (lock) => ({ lock, result: await ask(ttlMs, lock) })));
-    settle(run, index, answers);
+    settle(run, index, answers, held);
   }
 }
 
-function chooseToRenew(run: Run, index: number, target: Target, held: HeldLocks): Chosen[] {
-  if (target.by !== 'auto') return choose(run, index, target, held);
+function chooseToRenew(run: Run, index: number, held: HeldLocks): Chosen[] {
   const own = held.all().map(whole);
   if (own.length > 0) return own;
   return run
     .open(index)
     .filter(({ lockId }) => lockId !== undefined)
-    .map(fromItem);
+    .map((lock) => fromItem(lock, held));
 }
 
-const OWN_FIELDS = ['alive', 'renewed', 'revived', 'keyTtlShortened', 'reason', 'holder'];
+async function renew(locks: Locks, held: HeldLocks, owner: Owner, lock: Chosen, ttlMs = lock.ttlMs): Promise<Alive | Lost> {
+  const { key, lockId, fencingToken } = lock;
+  const known = held.byId(lockId);
+  const announced = known?.keepAlive && ttlMs !== undefined ? { renewEveryMs: renewEveryMs(ttlMs) } : {};
+  const beat = await locks.resume(key, { lockId, fencingToken, owner }).heartbeat(ttlMs, announced);
+  if (known && beat.outcome === 'alive') held.add({ ...known, ttlMs: beat.ttlMs }, known.holds[0] ?? '');
+  return beat;
+}
 
-function settle(run: Run, index: number, answers: Array<{ lock: Chosen; result: Alive | Lost }>): void {
+const OWN_FIELDS = ['alive', 'renewed', 'revived', 'keyTtlShortened', 'reason', 'holder', 'takenOverBy'];
+
+function settle(run: Run, index: number, answers: Array<{ lock: Chosen; result: Alive | Lost }>, held: HeldLocks): void {
   // What the item carries goes on, with what is new instead of what an earlier Heartbeat said.
   const [carried] = run.open(index);
   const open = carried && Object.fromEntries(Object.entries(carried).filter(([name]) => !OWN_FIELDS.includes(name)));
   const lost = answers.find(({ result }) => result.outcome === 'lost');
   if (lost?.result.outcome === 'lost') {
-    const { reason, by } = lost.result;
-    return run.results.put(index, 'Lost', { ...open, alive: false, key: lost.lock.key, reason, ...(by ? { holder: byField(by) } : {}) });
+    const reason = held.byId(lost.lock.lockId)?.lost ?? lost.result.reason;
+    return run.results.put(index, 'Lost', { ...open, alive: false, key: lost.lock.key, reason, ...lossFields(run.context.getExecutionId(), lost.result.by) });
   }
   if (answers.length === 0 || open?.protected === false) {
     return run.results.put(index, 'Lost', { ...open, alive: false, reason: open?.protected === false ? 'neverHeld' : 'nothingHeld' });

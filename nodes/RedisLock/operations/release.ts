@@ -1,11 +1,14 @@
 import type { IDataObject, INodeProperties } from 'n8n-workflow';
-import type { AlreadyReleased, Locks, NotHeld, Owner, Released } from '../../../engine';
+import type { AlreadyReleased, By, Locks, NotHeld, Owner, Released } from '../../../engine';
 import type { Redis } from '../connection';
-import { identityOf, itemError, type HeldLocks } from '../execution';
-import { byField, holderField } from '../lockField';
-import { optionsField, outputField, targetFields } from '../parameters';
+import { identityOf, itemError } from '../execution';
+import type { HeldLocks } from '../held';
+import { holderField, lossFields } from '../lockField';
+import { heldByCaller, type Own } from '../lookAfter';
+import { callerField, optionsField, outputField, readIsForCaller, targetFields } from '../parameters';
 import { withOuter, type OperationModule, type Run } from '../run';
-import { OncePerLock, choose, fromItem, readTarget, whole, type Chosen, type Target } from './targets';
+import { forget } from '../take';
+import { OncePerLock, chooseAll, fromItem, readTarget, whole, type Chosen, type Target } from './targets';
 
 export const description: INodeProperties[] = [
   ...targetFields('Release', 'Release the innermost lock that the incoming item carries; if it carries none, what the one Acquire node took that holds any'),
@@ -16,38 +19,47 @@ export const description: INodeProperties[] = [
     type: 'notice',
     default: '',
   },
-  optionsField([outputField]),
+  optionsField([outputField, callerField]),
 ];
 
 interface Request {
   target: Target;
+  /** Of the locks of the execution that called this one. */
+  forCaller: boolean;
 }
 
 export const release: OperationModule<Request> = {
   description,
-  read: (run, index) => ({ target: readTarget(run, index) }),
+  read: (run, index) => ({ target: readTarget(run, index), forCaller: readIsForCaller(run.context, index) }),
   execute,
 };
 
 /** How one lock ended. */
-type Ending = { lock: Chosen; result: Released | AlreadyReleased | NotHeld; holder?: IDataObject };
+type Ending = { lock: Chosen; result: Released | AlreadyReleased | (Omit<NotHeld, 'reason' | 'by'> & { reason: string; by?: By }); holder?: IDataObject };
 
-async function execute(run: Run, requests: Map<number, Request>, { locks }: Redis, held: HeldLocks): Promise<void> {
+async function execute(run: Run, requests: Map<number, Request>, redis: Redis, { held }: Own): Promise<void> {
+  const { locks } = redis;
   // Decided for all items before the first release changes what is held.
-  const plan = [...requests].map(([index, { target }]) => ({ index, chosen: chooseToRelease(run, index, target, held) }));
-  const once = new OncePerLock((lock) => giveBack(locks, held, lock, identityOf(run.context)));
-  for (const { index, chosen } of plan) {
+  const neverHeld = new Set<number>();
+  const plan = await chooseAll(run, requests, redis, held, (index) => {
+    const chosen = chooseToRelease(run, index, held);
+    if (chosen !== 'neverHeld') return chosen;
+    neverHeld.add(index);
+    return [];
+  });
+  const ofCaller = heldByCaller(run.context, redis);
+  const once = new OncePerLock((lock) => giveBack(locks, held, ofCaller, lock, identityOf(run.context)));
+  for (const [index, , chosen] of plan) {
     if (chosen === undefined) continue;
-    if (chosen === 'neverHeld') settleNeverHeld(run, index);
+    if (neverHeld.has(index)) settleNeverHeld(run, index);
     else settle(run, index, await Promise.all(chosen.map((lock) => once.get(lock))));
   }
 }
 
 /** @returns undefined when the item failed */
-function chooseToRelease(run: Run, index: number, target: Target, held: HeldLocks): Chosen[] | 'neverHeld' | undefined {
-  if (target.by !== 'auto') return choose(run, index, target, held);
+function chooseToRelease(run: Run, index: number, held: HeldLocks): Chosen[] | 'neverHeld' | undefined {
   const [innermost] = run.open(index);
-  if (innermost) return innermost.protected === false ? 'neverHeld' : [fromItem(innermost)];
+  if (innermost) return innermost.protected === false ? 'neverHeld' : [fromItem(innermost, held)];
   const nodes = [...new Set(held.all().flatMap(({ holds }) => holds))];
   if (nodes.length > 1) {
     run.results.fail(index, severalNodes(run, index, nodes));
@@ -57,7 +69,7 @@ function chooseToRelease(run: Run, index: number, target: Target, held: HeldLock
   if (node !== undefined) return held.byNode(node).map((lock) => ({ ...whole(lock), hold: node }));
   // Nothing is held any more. An item whose lock was released before hears that it was.
   const last = run.last(index);
-  return last?.lockId === undefined ? [] : [fromItem(last)];
+  return last?.lockId === undefined ? [] : [fromItem(last, held)];
 }
 
 function severalNodes({ context }: Run, index: number, nodes: string[]) {
@@ -69,15 +81,27 @@ function severalNodes({ context }: Run, index: number, nodes: string[]) {
   );
 }
 
-async function giveBack(locks: Locks, held: HeldLocks, lock: Chosen, owner: Owner): Promise<Ending> {
+async function giveBack(locks: Locks, held: HeldLocks, ofCaller: HeldLocks | undefined, lock: Chosen, self: Owner): Promise<Ending> {
   const { key, lockId, fencingToken, hold } = lock;
+  const known = held.byId(lockId);
+  // In the index of whose it is.
+  const owner = known?.executionId === undefined ? self : { ...self, executionId: known.executionId };
+  const lost = known?.lost;
   const result = await locks.resume(key, { lockId, fencingToken, hold, owner }).release();
-  held.drop(lockId, result.outcome === 'released' && result.holdsLeft > 0 ? hold : undefined);
+  forget({ held, ...(ofCaller && { caller: { held: ofCaller } }) }, lockId, result.outcome === 'released' && result.holdsLeft > 0 ? hold : undefined);
+  // It ended with the execution that this one retries, so what was done here was not protected.
+  if (result.outcome === 'alreadyReleased' && lost !== undefined) {
+    return { lock, result: { outcome: 'notHeld', reason: lost, at: 0 }, holder: await whoHas(locks, key, self) };
+  }
   if (result.outcome !== 'notHeld') return { lock, result };
-  if (result.by) return { lock, result, holder: byField(result.by) };
-  // Nobody took it from this one, but somebody may have entered since.
+  return { lock, result, holder: result.by ? lossFields(self.executionId, result.by) : await whoHas(locks, key, self) };
+}
+
+/** Nobody took it from this one, but somebody may have entered since. */
+async function whoHas(locks: Locks, key: string, self: Owner): Promise<IDataObject | undefined> {
   const { holders } = await locks.status(key);
-  return { lock, result, holder: holderField(holders[0]) };
+  const holder = holderField(holders.find((each) => !('owner' in each) || each.owner.executionId !== self.executionId));
+  return holder && { holder };
 }
 
 function settle(run: Run, index: number, endings: Ending[]): void {
@@ -99,7 +123,7 @@ function settle(run: Run, index: number, endings: Ending[]): void {
 function fields({ lock: { key, lockId, fencingToken }, result, holder }: Ending): IDataObject {
   const common: IDataObject = { key, lockId, ...(fencingToken ? { fencingToken } : {}) };
   if (result.outcome === 'notHeld') {
-    return { ...common, released: false, reason: result.reason, overlapped: holder !== undefined, ...(holder ? { holder } : {}) };
+    return { ...common, released: false, reason: result.reason, overlapped: holder !== undefined, ...holder };
   }
   if (result.outcome === 'alreadyReleased') return { ...common, released: true, alreadyReleased: true };
   return {

@@ -1,10 +1,14 @@
 import type { INodeProperties } from 'n8n-workflow';
 import { RedisLockError, type StealCondition, type Locks } from '../../../engine';
 import type { Redis } from '../connection';
-import { itemError, ownerOf, type HeldLocks } from '../execution';
+import { itemError } from '../execution';
+import type { Care } from '../held';
+import { renewEveryMs } from '../keepAlive';
 import { expiryFields, holderField } from '../lockField';
-import { keyField, noteField, optionsField, outputField, readKey, readNote, readSeconds, ttlField } from '../parameters';
+import type { Own } from '../lookAfter';
+import { careFields, keyField, noteField, optionsField, outputField, readCare, readIsForCaller, readKey, readSeconds, ttlField } from '../parameters';
 import { asNodeError, groupByKey, withOuter, type OperationModule, type Run } from '../run';
+import { partyFields, partyOf, record, refuseLockForNobody, warnOfCare, type Party } from '../take';
 
 export const description: INodeProperties[] = [
   keyField,
@@ -46,7 +50,7 @@ export const description: INodeProperties[] = [
     type: 'notice',
     default: '',
   },
-  optionsField([noteField, outputField]),
+  optionsField([...careFields, noteField, outputField]),
 ];
 
 interface Request {
@@ -54,7 +58,8 @@ interface Request {
   ttlMs: number;
   if: StealCondition;
   staleMs?: number;
-  note: string;
+  care: Care;
+  forCaller: boolean;
 }
 
 export const steal: OperationModule<Request> = { description, read, execute };
@@ -67,7 +72,8 @@ function read({ context }: Run, index: number): Request {
     ttlMs: readSeconds(context, 'ttl', 'TTL', index, { least: 1 }),
     if: stealIf === 'fencingToken' ? { fencingToken: readFencingToken(context, index) } : (stealIf as StealCondition),
     staleMs: staleMs > 0 ? staleMs : undefined,
-    note: readNote(context, index),
+    care: readCare(context, index),
+    forCaller: readIsForCaller(context, index),
   };
 }
 
@@ -81,18 +87,22 @@ function readFencingToken(context: Run['context'], index: number): number {
   );
 }
 
-async function execute(run: Run, requests: Map<number, Request>, { locks }: Redis, held: HeldLocks): Promise<void> {
+async function execute(run: Run, requests: Map<number, Request>, redis: Redis, own: Own): Promise<void> {
   const { context, results } = run;
-  const node = context.getNode().name;
-  for (const [key, members] of groupByKey(requests)) {
+  const groups = groupByKey(requests);
+  const parties = new Map<string, Party>();
+  for (const [key, [[index, { care, forCaller }]]] of groups as Array<[string, [[number, Request]]]>) {
+    const party = partyOf(context, redis, own, forCaller, care.note, index);
+    refuseLockForNobody(context, party, care, index);
+    parties.set(key, party);
+  }
+  for (const [key, members] of groups) {
     const [, request] = members[0] as [number, Request];
-    const answer = await take(locks, key, request, run).catch((error: unknown) =>
+    const party = parties.get(key) as Party;
+    const answer = await take(redis.locks, key, request, party, own).catch((error: unknown) =>
       error instanceof RedisLockError && error.code !== 'wrongType' ? Promise.reject(error) : { outcome: 'failed' as const, error },
     );
-    if (answer.outcome === 'stolen') {
-      const { lockId, fencingToken, ttlMs } = answer.lock;
-      held.add({ key, lockId, fencingToken, ttlMs }, node);
-    }
+    if (answer.outcome === 'stolen') record(party, answer.lock, own, request.care);
     for (const [index] of members) {
       const [outer] = run.open(index);
       if (answer.outcome === 'failed') {
@@ -100,8 +110,8 @@ async function execute(run: Run, requests: Map<number, Request>, { locks }: Redi
       } else if (answer.outcome === 'stolen') {
         const { lockId, fencingToken, grant } = answer.lock;
         const lock = {
-          stolen: true, acquired: true, key, lockId, fencingToken, ...expiryFields(grant.ttlMs, grant.expiresAt), acquiredBy: node,
-          previousHolder: holderField(grant.robbed),
+          stolen: true, acquired: true, key, lockId, fencingToken, ...expiryFields(grant.ttlMs, grant.expiresAt),
+          acquiredBy: context.getNode().name, ...partyFields(party), previousHolder: holderField(grant.robbed),
         };
         results.put(index, 'Stolen', withOuter(lock, outer));
       } else {
@@ -111,7 +121,12 @@ async function execute(run: Run, requests: Map<number, Request>, { locks }: Redi
       }
     }
   }
+  const [first] = requests.values();
+  if (first && own.held.byNode(context.getNode().name).length > 0) warnOfCare(context, own, first.care);
 }
 
-const take = (locks: Locks, key: string, { if: condition, ttlMs, staleMs, note }: Request, { context }: Run) =>
-  locks.steal(key, { if: condition, ttlMs, staleMs, owner: ownerOf(context, note), hold: context.getNode().name });
+const take = (locks: Locks, key: string, { if: condition, ttlMs, staleMs, care }: Request, { owner, hold }: Party, { told }: Own) =>
+  locks.steal(key, {
+    if: condition, ttlMs, staleMs, owner, hold,
+    ...(care.keepAlive && told !== 'not' && { renewEveryMs: renewEveryMs(ttlMs) }),
+  });

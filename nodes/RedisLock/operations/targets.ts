@@ -1,8 +1,13 @@
 import type { IExecuteFunctions } from 'n8n-workflow';
-import { itemError, type HeldLocks } from '../execution';
+import type { Locks } from '../../../engine';
+import type { Redis } from '../connection';
+import { callerOf, identityOf, itemError } from '../execution';
+import type { HeldLock, HeldLocks } from '../held';
 import type { CarriedLock } from '../lockField';
+import { heldByCaller } from '../lookAfter';
 import { readKey, readText } from '../parameters';
 import type { Run } from '../run';
+import { isChildHold } from '../take';
 
 /** Which lock a Heartbeat or Release is about. */
 export type Target =
@@ -18,6 +23,8 @@ export interface Chosen {
   lockId: string;
   fencingToken?: number;
   hold?: string;
+  /** The lease that it was taken with, where that is known. */
+  ttlMs?: number;
 }
 
 export function readTarget({ context }: Run, index: number): Target {
@@ -40,20 +47,41 @@ export function readTarget({ context }: Run, index: number): Target {
   }
 }
 
+/** Which locks each item is about. What Redis has to be asked for is asked for once. */
+export async function chooseAll<T>(
+  run: Run,
+  requests: Map<number, T & { target: Target; forCaller: boolean }>,
+  redis: Redis,
+  held: HeldLocks,
+  auto: (index: number) => Chosen[] | undefined,
+): Promise<Array<[number, T, Chosen[] | undefined]>> {
+  let unknown: Promise<Chosen[]> | undefined;
+  return await Promise.all(
+    [...requests].map(async ([index, request]): Promise<[number, T, Chosen[] | undefined]> => {
+      const { target, forCaller } = request;
+      if (forCaller && (target.by === 'execution' || target.by === 'key')) return [index, request, await ofCaller(run.context, redis, target)];
+      const chosen = target.by === 'auto' ? auto(index) : choose(run, index, target, held);
+      const wantsAll = target.by === 'execution' || (target.by === 'auto' && chosen?.length === 0 && run.last(index)?.protected !== false);
+      if (!chosen || !wantsAll) return [index, request, chosen];
+      return [index, request, [...chosen, ...(await (unknown ??= fromIndex(run.context, redis.locks, held)))]];
+    }),
+  );
+}
+
 /** What was asked for explicitly (all but `auto`), as far as it is known. */
-export function choose(run: Run, index: number, target: Exclude<Target, { by: 'auto' }>, held: HeldLocks): Chosen[] {
+function choose(run: Run, index: number, target: Exclude<Target, { by: 'auto' }>, held: HeldLocks): Chosen[] {
   switch (target.by) {
     case 'execution':
-      return held.all().map(whole);
+      return held.all().flatMap(own);
     case 'node':
       return held.byNode(target.node).map((lock) => ({ ...whole(lock), hold: target.node }));
     case 'key': {
       const known = held.byKey(target.key);
-      if (known) return [whole(known)];
+      if (known) return own(known);
       return run
         .open(index)
         .filter(({ key, lockId }) => key === target.key && lockId !== undefined)
-        .map(fromItem)
+        .map((lock) => fromItem(lock, held))
         .slice(0, 1);
     }
     case 'lockId':
@@ -65,7 +93,7 @@ function byLockId(run: Run, index: number, { lockId, key }: Extract<Target, { by
   const known = held.byId(lockId);
   if (known) return whole(known);
   const onItem = run.open(index).find((lock) => lock.lockId === lockId);
-  if (onItem) return { ...fromItem(onItem), hold: undefined };
+  if (onItem) return { ...fromItem(onItem, held), hold: undefined };
   if (key) return { key, lockId };
   throw keyNeeded(run.context, index);
 }
@@ -74,11 +102,43 @@ function keyNeeded(context: IExecuteFunctions, index: number) {
   return itemError(context, `Key (item ${index}) is empty. This execution did not acquire that lock ID, so the key of the lock is needed too.`, index);
 }
 
-export const whole = ({ key, lockId, fencingToken }: Chosen): Chosen => ({ key, lockId, fencingToken });
+export const whole = ({ key, lockId, fencingToken, ttlMs }: Chosen): Chosen => ({ key, lockId, fencingToken, ttlMs });
+
+/** What a lock is to this execution: all of it, or, where it is its caller's, what nodes of this one have of it. */
+function own(lock: HeldLock): Chosen[] {
+  return lock.ofCaller ? lock.holds.map((hold) => ({ ...whole(lock), hold })) : [whole(lock)];
+}
+
+/** What sub-workflows took for the execution that called this one. */
+async function ofCaller(context: IExecuteFunctions, redis: Redis, target: Extract<Target, { by: 'execution' | 'key' }>): Promise<Chosen[]> {
+  const caller = callerOf(context);
+  const { instanceId } = identityOf(context);
+  if (!caller || !instanceId) return [];
+  const wanted = ({ key }: { key: string }) => target.by === 'execution' || key === target.key;
+  const known = heldByCaller(context, redis)?.all().filter(wanted) ?? [];
+  const unknown = await inIndex(redis.locks, { instanceId, executionId: caller.executionId }, (lockId) => known.some((lock) => lock.lockId === lockId));
+  return [...known.flatMap((lock) => lock.holds.filter(isChildHold).map((hold) => ({ ...whole(lock), hold }))), ...unknown.filter(wanted)];
+}
 
 /** A lock that the item carries, with the hold of the node that took it. */
-export function fromItem(lock: CarriedLock): Chosen {
-  return { key: lock.key, lockId: lock.lockId ?? '', fencingToken: lock.fencingToken, hold: lock.acquiredBy };
+export function fromItem({ key, lockId = '', acquiredBy, hold = acquiredBy, fencingToken, ttlSeconds }: CarriedLock, held: HeldLocks): Chosen {
+  // An item that was made before a Wait or a retry has the token of then.
+  const known = held.byId(lockId);
+  return { key, lockId, hold, fencingToken: known?.fencingToken ?? fencingToken, ttlMs: known?.ttlMs ?? (ttlSeconds ? ttlSeconds * 1000 : undefined) };
+}
+
+/** What this execution holds and knows nothing of: a sub-workflow took it, and the items on which it came are gone. */
+async function fromIndex(context: IExecuteFunctions, locks: Locks, held: HeldLocks): Promise<Chosen[]> {
+  const { instanceId, executionId } = identityOf(context);
+  if (!instanceId || !executionId) return [];
+  return await inIndex(locks, { instanceId, executionId }, (lockId) => held.byId(lockId) !== undefined);
+}
+
+async function inIndex(locks: Locks, execution: { instanceId: string; executionId: string }, isKnown: (lockId: string) => boolean): Promise<Chosen[]> {
+  const entries = (await locks.heldBy(execution)).filter(({ lockId }) => !isKnown(lockId));
+  // An index says what may be held. A status changes nothing; a heartbeat would revive.
+  const states = await Promise.all(entries.map(async ({ key }) => await locks.status(key)));
+  return entries.filter((_, i) => states[i]?.holders.some((holder) => 'owner' in holder && holder.owner.executionId === execution.executionId));
 }
 
 /** Answers of one call for each distinct lock, however many items are about it. */

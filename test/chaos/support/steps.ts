@@ -237,7 +237,7 @@ const ghostClaims = (pick: Pick, which: Pick) =>
     const token = from(had, which);
     if (token === undefined) return;
     const { index } = world.caller(ask);
-    const real = await world.scripts.heartbeat(world.scripts.keys(world.key), id, world.token(token), 0, '-', index);
+    const real = await world.scripts.heartbeat(world.scripts.keys(world.key), id, { token: world.token(token), index });
     await world.learn();
     const expected = model.heartbeat(id, token, [], 0);
     if (real.outcome === 'lost') return same({ outcome: 'lost', reason: real.reason, by: by(world, real) }, expected);

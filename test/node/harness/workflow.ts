@@ -74,7 +74,11 @@ const redisLock =
   (name: string, parameters: Json, settings?: NodeSettings): WorkflowNode =>
     node(name, REDIS_LOCK, { operation, ...parameters }, settings);
 
-export const acquire = redisLock('acquire');
+/** Its locks outlive the run, so that a test can look at what the run has done; `careful` and `steal` are as a user has them. */
+export const acquire = (name: string, parameters: Json, settings?: NodeSettings) =>
+  careful(name, { ...parameters, options: { releaseOnEnd: 'never', ...(parameters.options as Json) } }, settings);
+/** Acquire with nothing said about its end: the lock ends with the execution. */
+export const careful = redisLock('acquire');
 export const heartbeat = redisLock('heartbeat');
 export const release = redisLock('release');
 export const steal = redisLock('steal');

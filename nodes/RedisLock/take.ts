@@ -1,0 +1,168 @@
+import type { IDataObject, IExecuteFunctions } from 'n8n-workflow';
+import type { AcquireOptions, Lock, Locks, Owner } from '../../engine';
+import type { Redis } from './connection';
+import { callerOf, endsHere, hint, isConnected, itemError, ownerOf, type CallingExecution } from './execution';
+import { HeldLocks, type Care, type HeldLock } from './held';
+import { THIS_PROCESS, renewEveryMs } from './keepAlive';
+import { heldByCaller, type Own } from './lookAfter';
+
+/** Taking a lock for an execution: this one, or the one that called it. */
+
+/** The hold of a node in a sub-workflow, as its caller has it. */
+const childHold = (workflowId: string | undefined, node: string) => `sub:${workflowId}/${node}`;
+export const isChildHold = (hold: string) => hold.startsWith('sub:');
+
+/** For whom a lock is taken. */
+export interface Party {
+  owner: Owner;
+  /** Name of the hold of this node. */
+  hold: string;
+  held: HeldLocks;
+  /** Only with Owner: Calling Execution. */
+  caller?: { execution: CallingExecution; held: HeldLocks | undefined };
+}
+
+/** @throws NodeOperationError where the calling execution can't be the owner */
+export function partyOf(context: IExecuteFunctions, redis: Redis, { held }: Own, forCaller: boolean, note: string, index: number): Party {
+  const owner = ownerOf(context, note);
+  const { name } = context.getNode();
+  const execution = forCaller ? callerOf(context) : undefined;
+  if (!execution) {
+    if (forCaller) hint(context, 'Owner is Calling Execution, but no other workflow called this one: the lock belongs to this execution.');
+    return { owner, hold: name, held };
+  }
+  if (!execution.waits) {
+    throw itemError(
+      context,
+      `Owner (item ${index}) can't be Calling Execution: execution ${execution.executionId} does not wait for this one, so it may end before. Choose This Execution, or switch on "Wait For Sub-Workflow Completion" there.`,
+      index,
+    );
+  }
+  const { executionId, workflowId } = execution;
+  const executionUrl = owner.executionUrl?.replace(/workflow\/.*$/, `workflow/${workflowId}/executions/${executionId}`);
+  return {
+    owner: { ...owner, executionId, workflowId, workflowName: undefined, runIndex: undefined, executionUrl },
+    // Nodes of several workflows may have the same name.
+    hold: childHold(owner.workflowId, name),
+    held,
+    caller: { execution, held: heldByCaller(context, redis) },
+  };
+}
+
+/** A sub-workflow that ends behind this node would lose the lock without anybody noticing. @throws NodeOperationError */
+export function refuseLockForNobody(context: IExecuteFunctions, { caller }: Party, { releaseOnEnd }: Care, index: number): void {
+  if (caller || releaseOnEnd === 'never' || isConnected(context, 0)) return;
+  if (callerOf(context)) {
+    throw itemError(
+      context,
+      'Nothing is connected behind the first output, so this sub-workflow would end, and the lock with it, before its caller goes on. Choose Options, Owner: Calling Execution.',
+      index,
+    );
+  }
+  hint(context, 'Nothing is connected behind the first output: the execution ends here, and the lock with it.');
+}
+
+/** Tells what the user would else have to find out: where the lock is looked after less well than he may think. */
+export function warnOfCare(context: IExecuteFunctions, { told }: Own, { keepAlive, releaseOnEnd }: Care): void {
+  if (told === 'not' && (keepAlive || releaseOnEnd !== 'never')) {
+    hint(context, 'This n8n does not tell when an execution ends, so the lock is neither kept alive nor released then. Use Heartbeat nodes, and Release on every path.');
+  } else if (told === 'only' && (keepAlive || releaseOnEnd === 'success')) {
+    hint(context, 'This n8n tells only that an execution ended, not how: a lock is not kept through a Wait, and not released by "On Success".');
+  }
+  if (endsHere(context) && releaseOnEnd !== 'never') {
+    hint(context, 'The execution of this step ends here, so the lock is given back at once. To see it held, execute the whole workflow.');
+  }
+  const wait = unattendedWait(context);
+  if (keepAlive && wait) {
+    hint(context, `No Redis Lock node follows "${wait}": after that Wait nothing keeps the lock alive or releases it, and it ends by its TTL. Put a Heartbeat or a Release behind it.`);
+  }
+}
+
+/** A Wait node behind this one with no Redis Lock node behind it. */
+function unattendedWait(context: IExecuteFunctions): string | undefined {
+  const node = context.getNode();
+  const behind = (name: string) => context.getChildNodes?.(name) ?? [];
+  return behind(node.name).find(({ name, type }) => type === 'n8n-nodes-base.wait' && !behind(name).some((each) => each.type === node.type))?.name;
+}
+
+/** A record of a lock that was granted to that party. */
+export function record(party: Party, lock: { key: string; lockId: string; fencingToken: number; ttlMs: number }, { told }: Own, care: Care): HeldLock {
+  const { key, lockId, fencingToken, ttlMs } = lock;
+  const { owner, hold, held, caller } = party;
+  const common = { key, lockId, fencingToken, ttlMs, ...care, executionId: owner.executionId, process: THIS_PROCESS };
+  if (!caller) return held.add({ ...common, keepAlive: care.keepAlive && told !== 'not' }, hold);
+  caller.held?.add(common, hold);
+  return held.add({ ...common, ofCaller: caller.held ? 'cared' : 'uncared' }, hold);
+}
+
+type Acquired = Awaited<ReturnType<Locks['acquire']>>;
+export type Taken = Acquired | (Omit<Extract<Acquired, { outcome: 'busy' }>, 'reason'> & { reason: 'heldByCaller' });
+
+/** Another hold on a lock that the party has, or a new lock. @throws RedisLockError · the reason of `signal` */
+export async function take(context: IExecuteFunctions, { locks }: Redis, own: Own, party: Party, key: string, options: AcquireOptions, care: Care): Promise<Taken> {
+  const { owner, hold } = party;
+  const renewal = care.keepAlive && own.told !== 'not' ? { renewEveryMs: renewEveryMs(options.ttlMs) } : {};
+  const again = await takeAgain(locks, own, party, key, options, care);
+  if (again) return again;
+  const asked: AcquireOptions = { ...options, ...renewal, owner, hold, confirm: true };
+  // Who waits for the execution that waits for him waits for ever.
+  const caller = party.caller ? undefined : callerOf(context);
+  if (caller?.waits) {
+    const { waitMs: _waitMs, ...atOnce } = asked;
+    const answer = await locks.acquire(key, atOnce);
+    const byCaller = answer.outcome === 'busy' && answer.holders.some((holder) => 'owner' in holder && isOf(holder.owner, owner.instanceId, caller));
+    if (answer.outcome === 'busy' && byCaller) return { ...answer, reason: 'heldByCaller' as const };
+    if (answer.outcome !== 'busy' || asked.waitMs === undefined) return noted(answer, own, party, care);
+  }
+  // A workflow can't look after a lease that is shorter than what it was told: it goes on once Redis has confirmed it.
+  return noted(await locks.acquire(key, asked), own, party, care);
+}
+
+const isOf = (owner: Owner, instanceId: string | undefined, { executionId }: CallingExecution) =>
+  owner.executionId === executionId && owner.instanceId === instanceId;
+
+function noted(answer: Acquired, own: Own, party: Party, care: Care): Acquired {
+  if (answer.outcome === 'acquired') record(party, answer.lock, own, care);
+  return answer;
+}
+
+async function takeAgain(locks: Locks, own: Own, party: Party, key: string, { ttlMs }: AcquireOptions, care: Care): Promise<{ outcome: 'acquired'; lock: Lock } | undefined> {
+  const { owner, hold, held, caller } = party;
+  const known = caller ? (caller.held?.byKey(key) ?? (await inIndex(locks, owner, key))) : held.byKey(key);
+  if (!known) return undefined;
+  const lock = locks.resume(key, { ...known, hold, owner });
+  // The lease of a caller is not made shorter by one whom it called.
+  const wanted = caller ? Math.max(ttlMs, known.ttlMs ?? 0) : ttlMs;
+  const renewed = { ...(care.keepAlive && own.told !== 'not' && { renewEveryMs: renewEveryMs(wanted) }) };
+  const beat = await lock.heartbeat(wanted, renewed);
+  if (beat.outcome === 'lost') {
+    held.drop(known.lockId);
+    caller?.held?.drop(known.lockId);
+    return undefined;
+  }
+  const { fencingToken, expiresAt } = beat;
+  record(party, { key, lockId: known.lockId, fencingToken, ttlMs: beat.ttlMs }, own, care);
+  Object.assign(lock.grant, { fencingToken, expiresAt, ttlMs: beat.ttlMs });
+  return { outcome: 'acquired', lock };
+}
+
+/** A lock of the calling execution that no node of it in this process knows of. */
+async function inIndex(locks: Locks, { instanceId, executionId }: Owner, key: string): Promise<{ lockId: string; ttlMs?: number; fencingToken?: number } | undefined> {
+  if (!instanceId || !executionId) return undefined;
+  return (await locks.heldBy({ instanceId, executionId })).find((entry) => entry.key === key);
+}
+
+/** Gives back what a run of the node was granted and will not use. With Redis away that takes its time limit, and the leases end by themselves. */
+export async function undo(granted: Array<{ lock: Lock; party: Party }>): Promise<void> {
+  for (const { lock, party } of granted) forget(party, lock.lockId, party.hold);
+  await Promise.all(granted.map(async ({ lock }) => await lock.release().catch(() => {})));
+}
+
+/** A hold was given back, or (no `hold`) the lock is gone. */
+export function forget({ held, caller }: { held: HeldLocks; caller?: { held: HeldLocks | undefined } }, lockId: string, hold?: string): void {
+  held.drop(lockId, hold);
+  caller?.held?.drop(lockId, hold);
+}
+
+/** What an item says of whose lock it is, where that is not this execution. */
+export const partyFields = ({ caller, hold }: Party): IDataObject => (caller ? { heldFor: caller.execution.executionId, hold } : {});
