@@ -103,8 +103,9 @@ function failIfLost({ context, results }: Run, requests: Map<number, unknown>, {
   if (!first) return;
   for (const lock of lost) lock.lostWasTold = true;
   for (const index of [...requests.keys()]) {
-    requests.delete(index);
+    // Ends the run here, unless a Continue setting is on.
     results.fail(index, itemError(context, lossMessage(first), index));
+    requests.delete(index);
   }
 }
 

@@ -268,7 +268,7 @@ describe.each(engineVersions)('targets on n8n-core %s', (version) => {
     const key = bed.key();
     const run = bed.engine.start(
       workflow(
-        [acquire('Acquire', { key, ttl: 1 }), hold('Hold'), release('Release', {})],
+        [acquire('Acquire', { key, ttl: 1, options: { keepAlive: false } }), hold('Hold'), release('Release', {})],
         'Start -> Acquire -> Hold -> Release',
       ),
     );
@@ -285,7 +285,7 @@ describe.each(engineVersions)('targets on n8n-core %s', (version) => {
     const key = bed.key();
     const run = bed.engine.start(
       workflow(
-        [acquire('Acquire', { key, ttl: 1 }), hold('Hold'), heartbeat('Heartbeat', { ttl: 60 })],
+        [acquire('Acquire', { key, ttl: 1, options: { keepAlive: false } }), hold('Hold'), heartbeat('Heartbeat', { ttl: 60 })],
         'Start -> Acquire -> Hold -> Heartbeat',
       ),
     );
@@ -302,7 +302,7 @@ describe.each(engineVersions)('targets on n8n-core %s', (version) => {
     const key = bed.key();
     const run = bed.engine.start(
       workflow(
-        [acquire('Acquire', { key, ttl: 1 }), hold('Hold'), heartbeat('Heartbeat', {}), release('Release', {})],
+        [acquire('Acquire', { key, ttl: 1, options: { keepAlive: false } }), hold('Hold'), heartbeat('Heartbeat', {}), release('Release', {})],
         'Start -> Acquire -> Hold -> Heartbeat:Lost -> Release',
       ),
     );

@@ -35,6 +35,17 @@ export interface RunOptions {
   credentials?: Record<string, RedisCredential>;
   /** Deadline of the whole execution in ms since 1970, as n8n sets it from the workflow's Timeout. */
   executionTimeoutTimestamp?: number;
+  /** Workflows that this one may call, by their ids. */
+  workflows?: Workflow[];
+  /** How this n8n tells our node of the end of an execution: by its hooks (default), by its official call only, or not. */
+  tellsEnd?: 'officially' | 'not';
+}
+
+/** A called workflow's execution. */
+export interface Child {
+  executionId: string;
+  workflowId: string;
+  result: Result;
 }
 
 type Event = { name: string; node?: string; status?: string };
@@ -45,6 +56,8 @@ let runIds = 0;
 /** An execution that has been started. */
 export class Run {
   readonly events: Event[] = [];
+  /** Executions of called workflows that have ended. */
+  readonly children: Child[] = [];
   readonly finished: Promise<Result>;
   private readonly happened = new EventEmitter();
 
@@ -53,6 +66,7 @@ export class Run {
     private readonly id: number,
     private readonly workflow: Workflow,
     readonly executionId: string,
+    private readonly workflows: Workflow[],
   ) {
     this.happened.setMaxListeners(0);
     this.finished = once(this.happened, 'done').then(([answer]) => this.resultOf(answer as Answer));
@@ -79,7 +93,8 @@ export class Run {
   }
 
   /** @internal A message of the host about this run. */
-  receive(message: { type: string; answer?: Answer; failure?: RunError } & Event) {
+  receive(message: { type: string; answer?: Answer; failure?: RunError; executionId?: string; workflowId?: string } & Event) {
+    if (message.type === 'child') return this.addChild(message.executionId!, message.workflowId!, message.answer);
     if (message.type === 'event') {
       this.events.push(message);
       this.happened.emit('event');
@@ -88,6 +103,17 @@ export class Run {
     } else {
       this.happened.emit('done', message.answer);
     }
+  }
+
+  private addChild(executionId: string, workflowId: string, answer: Answer | undefined) {
+    const called = this.workflows.find(({ id }) => id === workflowId);
+    if (called && answer) this.children.push({ executionId, workflowId, result: new Result(called, answer, executionId, []) });
+    this.happened.emit('event');
+  }
+
+  /** Resolves when so many called workflows have ended. */
+  async called(count: number) {
+    while (this.children.length < count) await once(this.happened, 'event');
   }
 
   /** @internal */
@@ -148,8 +174,27 @@ export class Engine {
 
   /** Goes on with an execution that a `wait` node suspended, under the same execution id. */
   async resume(workflow: Workflow, suspended: Result, options: RunOptions = {}): Promise<Result> {
+    return await this.startResumed(workflow, suspended, options).finished;
+  }
+
+  /** The same, and returns at once. */
+  startResumed(workflow: Workflow, suspended: Result, options: RunOptions = {}): Run {
     const { executionId } = suspended;
-    return await this.send(workflow, { executionId, ...options }, { continueFrom: suspended.data }).finished;
+    return this.send(workflow, { executionId, ...options }, { continueFrom: suspended.data });
+  }
+
+  /** What that process has open, and its heap after a collection. */
+  async usage(): Promise<{ timers: number; sockets: number; heapUsed: number }> {
+    this.host.send({ type: 'usage', id: -1 });
+    for (;;) {
+      const [message] = (await once(this.host, 'message')) as [{ type: string; timers: number; sockets: number; heapUsed: number }];
+      if (message.type === 'usage') return message;
+    }
+  }
+
+  /** Stops that process, lets it go on, or kills it. */
+  signal(name: 'SIGSTOP' | 'SIGCONT' | 'SIGKILL') {
+    this.host.kill(name);
   }
 
   /** @throws when anything was left unhandled in that process */
@@ -165,11 +210,11 @@ export class Engine {
   }
 
   private send(workflow: Workflow, options: RunOptions, more: Json): Run {
-    const { executionId = String(++executionIds), mode = 'trigger', executionTimeoutTimestamp } = options;
+    const { executionId = String(++executionIds), mode = 'trigger', executionTimeoutTimestamp, workflows, tellsEnd } = options;
     const credentials = { redis: this.credential, ...options.credentials };
-    const request = { workflow, executionId, mode, executionTimeoutTimestamp, credentials, ...more };
+    const request = { workflow, executionId, mode, executionTimeoutTimestamp, credentials, workflows, tellsEnd, ...more };
 
-    const run = new Run(this.host, ++runIds, workflow, executionId);
+    const run = new Run(this.host, ++runIds, workflow, executionId, workflows ?? []);
     this.runs.set(runIds, run);
     this.host.send({ type: 'run', id: runIds, request });
     return run;
@@ -186,7 +231,7 @@ export async function startEngine(version: EngineVersion, credential: RedisCrede
   const folder = await ensureInstalled(resolve(__dirname, '../engines', version), { label: `n8n-core ${version}` });
   const userFolder = mkdtempSync(join(tmpdir(), 'redis-lock-engine-'));
   const host = fork(HOST, [folder, BUILT_NODE], {
-    execArgv: [],
+    execArgv: ['--expose-gc'],
     env: {
       ...process.env,
       N8N_USER_FOLDER: userFolder,

@@ -74,14 +74,17 @@ const redisLock =
   (name: string, parameters: Json, settings?: NodeSettings): WorkflowNode =>
     node(name, REDIS_LOCK, { operation, ...parameters }, settings);
 
-/** Its locks outlive the run, so that a test can look at what the run has done; `careful` and `steal` are as a user has them. */
-export const acquire = (name: string, parameters: Json, settings?: NodeSettings) =>
-  careful(name, { ...parameters, options: { releaseOnEnd: 'never', ...(parameters.options as Json) } }, settings);
-/** Acquire with nothing said about its end: the lock ends with the execution. */
-export const careful = redisLock('acquire');
+/** Acquire and Steal as a user has them: the lock ends with the execution. */
+export const careful = { acquire: redisLock('acquire'), steal: redisLock('steal') };
+const outliving =
+  (builder: typeof careful.acquire) =>
+  (name: string, parameters: Json, settings?: NodeSettings): WorkflowNode =>
+    builder(name, { ...parameters, options: { releaseOnEnd: 'never', ...(parameters.options as Json) } }, settings);
+/** The same, with locks that outlive the run, so that a test can look at what it has done. */
+export const acquire = outliving(careful.acquire);
+export const steal = outliving(careful.steal);
 export const heartbeat = redisLock('heartbeat');
 export const release = redisLock('release');
-export const steal = redisLock('steal');
 export const getStatus = redisLock('getStatus');
 
 /** Passes its items on. A name that only the wires mention is such a node. */
@@ -93,7 +96,10 @@ export const boom = (name: string, settings?: NodeSettings) => node(name, 'test.
 /** Goes on when the test says `run.letGo(name)`. */
 export const hold = (name: string) => node(name, 'test.hold', {});
 /** Suspends the execution, which a test then resumes by `engine.resume`. */
-export const wait = (name: string) => node(name, 'test.wait', {});
+export const wait = (name: string, parameters: { seconds?: number } = {}) => node(name, 'test.wait', parameters);
+/** Calls another workflow, as n8n's Execute Workflow does. */
+export const call = (name: string, workflowId: string, parameters: { mode?: 'once' | 'each'; wait?: boolean } = {}) =>
+  node(name, 'test.call', { workflowId, ...parameters });
 /** Loop Over Items, one by one: outputs Done and Loop. */
 export const loop = (name: string) => node(name, 'test.loop', {});
 
@@ -121,3 +127,9 @@ export function workflow(nodes: WorkflowNode[], ...wires: string[]): Workflow {
   const placed = [...all.values()].map((each, i) => ({ ...each, position: [i * 200, 0] as [number, number] }));
   return { id: 'wf-1', name: 'Test workflow', nodes: placed, connections, settings: { executionOrder: 'v1' } };
 }
+
+/** The same workflow under an id by which others call it. */
+export const named = (id: string, flow: Workflow): Workflow => ({ ...flow, id, name: `Workflow ${id}` });
+
+/** The same workflow with settings of its own. */
+export const withSettings = (flow: Workflow, settings: Json): Workflow => ({ ...flow, settings: { ...flow.settings, ...settings } });

@@ -26,12 +26,10 @@ function createHooks({ mode, executionId, workflow }, emit) {
   return hooks;
 }
 
-function createAdditionalData(request, hooks) {
+function createAdditionalData(request, hooks, subWorkflows) {
   return {
     credentialsHelper: credentialsHelper(request.credentials),
-    executeWorkflow: async () => {
-      throw new Error('No sub-workflows here');
-    },
+    executeWorkflow: subWorkflows(request),
     getRunExecutionData: async () => undefined,
     executionId: request.executionId,
     executionTimeoutTimestamp: request.executionTimeoutTimestamp,
@@ -47,6 +45,7 @@ function createAdditionalData(request, hooks) {
     workflowId: request.workflow.id,
     variables: {},
     externalSecretsProxy: {},
+    limits: { tellsEnd: request.tellsEnd },
     setExecutionStatus: () => {},
     sendDataToUI: () => {},
     logAiEvent: () => {},
@@ -73,13 +72,14 @@ function runFromStart(execute, workflow, startNode, items) {
 }
 
 function start(execute, workflow, request) {
-  if (!request.continueFrom) {
+  if (!request.continueFrom && !request.runData) {
     return runFromStart(execute, workflow, workflow.getNode(request.startNode), request.items);
   }
   return execute.processRunExecutionData(workflow);
 }
 
-function dataToContinue({ continueFrom, mode }) {
+function dataToContinue({ continueFrom, runData, mode }) {
+  if (runData) return runData;
   if (!continueFrom) return undefined;
   const data = JSON.parse(continueFrom);
   return mode === 'retry' ? stripFailedNode(data) : data;
@@ -87,16 +87,18 @@ function dataToContinue({ continueFrom, mode }) {
 
 /**
  * One execution of one workflow, started the way n8n's own WorkflowRunner starts it.
- * `emit(name, details)` tells what happens on the way.
+ * `emit(name, details)` tells what happens on the way, `subWorkflows(request)` is what its nodes call others with.
  */
-function startExecution(request, nodeTypes, emit) {
+function startExecution(request, nodeTypes, emit, subWorkflows) {
   const workflow = new Workflow({ active: true, nodeTypes, ...request.workflow });
   const nodesBefore = JSON.parse(JSON.stringify(workflow.nodes));
   const hooks = createHooks(request, emit);
-  const execute = new WorkflowExecute(createAdditionalData(request, hooks), request.mode, dataToContinue(request));
+  const additionalData = createAdditionalData(request, hooks, subWorkflows);
+  const execute = new WorkflowExecute(additionalData, request.mode, dataToContinue(request));
   const running = start(execute, workflow, request);
 
   return {
+    run: running,
     finished: running.then((run) => answerOf(run, nodesBefore, workflow.nodes)),
     cancel: () => running.cancel(),
   };

@@ -7,8 +7,9 @@
  *   node host.js <engine folder> <file of the built node>
  *
  * Messages in:  { type: 'run', id, request }   { type: 'cancel', id }   { type: 'letGo', id, node }
+ *               { type: 'usage', id }, answered by one of the same type
  * Messages out: { type: 'ready' }   { type: 'event', id, name, … }   { type: 'done', id, answer | failure }
- *               { type: 'unhandled', error }
+ *               { type: 'child', id, executionId, workflowId, answer | failure }   { type: 'unhandled', error }
  */
 
 const [engineFolder, builtNode] = process.argv.slice(2);
@@ -17,6 +18,7 @@ require('./resolve').resolveEngineFrom(engineFolder);
 const { createTestNodes } = require('./testNodes');
 const { startExecution } = require('./execution');
 const { errorOf } = require('./answer');
+const { subWorkflowsOf } = require('./subWorkflows');
 
 const REDIS_LOCK = 'n8n-nodes-redis-lock.redisLock';
 
@@ -32,17 +34,32 @@ function emit(id, name, details = {}) {
 }
 
 function hold(executionId, node) {
-  const id = [...executions.keys()].find((key) => executions.get(key).executionId === executionId);
+  const { id } = [...executions.values()].find((each) => each.executionId === executionId);
   return new Promise((resolve) => {
     holding.set(`${id} ${node}`, resolve);
     emit(id, 'holding', { node });
   });
 }
 
+/** How much of the end of an execution this run's n8n tells our node: see `RunOptions.tellsEnd`. */
+const LIMITED = {
+  officially: (context) => Object.create(context, { additionalData: { value: undefined } }),
+  not: (context) => Object.create(context, { additionalData: { value: undefined }, onExecutionFinish: { value: undefined } }),
+};
+
+function limited(node) {
+  const { execute } = node;
+  node.execute = function () {
+    const { tellsEnd } = this.additionalData.limits;
+    return execute.call(LIMITED[tellsEnd]?.(this) ?? this);
+  };
+  return node;
+}
+
 function createNodeTypes() {
   const types = createTestNodes({ hold });
   const { RedisLock } = require(builtNode);
-  types[REDIS_LOCK] = new RedisLock();
+  types[REDIS_LOCK] = limited(new RedisLock());
   const find = (name) => {
     if (!types[name]) throw new Error(`No node of type "${name}"`);
     return types[name];
@@ -52,10 +69,29 @@ function createNodeTypes() {
 
 const nodeTypes = createNodeTypes();
 
+let children = 0;
+
+/** A called workflow is one more execution of this process: it tells by the id of its caller's run, and answers there. */
+function startChild(id, request) {
+  const execution = startExecution(request, nodeTypes, (name, details) => emit(id, name, details), subWorkflows(id));
+  const { executionId, workflow } = request;
+  executions.set(`${id} ${executionId}`, { executionId, cancel: execution.cancel, id });
+  execution.finished
+    .then(
+      (answer) => send({ type: 'child', id, executionId, workflowId: workflow.id, answer }),
+      (error) => send({ type: 'child', id, executionId, workflowId: workflow.id, failure: errorOf(error) }),
+    )
+    .finally(() => executions.delete(`${id} ${executionId}`));
+  return execution;
+}
+
+const subWorkflows = (id) =>
+  subWorkflowsOf({ start: (request) => startChild(id, request), nextId: () => `${process.pid}${++children}` });
+
 async function run(id, request) {
-  executions.set(id, { executionId: request.executionId, cancel: () => {} });
+  executions.set(id, { executionId: request.executionId, cancel: () => {}, id });
   try {
-    const execution = startExecution(request, nodeTypes, (name, details) => emit(id, name, details));
+    const execution = startExecution(request, nodeTypes, (name, details) => emit(id, name, details), subWorkflows(id));
     executions.get(id).cancel = execution.cancel;
     send({ type: 'done', id, answer: await execution.finished });
   } catch (error) {
@@ -65,8 +101,17 @@ async function run(id, request) {
   }
 }
 
+/** What is left of finished executions, for a test that counts. */
+function usage(id) {
+  global.gc?.();
+  const resources = process.getActiveResourcesInfo();
+  const count = (name) => resources.filter((each) => each === name).length;
+  send({ type: 'usage', id, timers: count('Timeout'), sockets: count('TCPSocketWrap'), heapUsed: process.memoryUsage().heapUsed });
+}
+
 const handlers = {
   run: ({ id, request }) => void run(id, request),
+  usage: ({ id }) => usage(id),
   cancel: ({ id }) => executions.get(id)?.cancel(),
   letGo: ({ id, node }) => {
     holding.get(`${id} ${node}`)?.();

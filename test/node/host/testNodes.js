@@ -3,7 +3,7 @@
 const { NodeOperationError } = require('n8n-workflow');
 
 /** Far enough away that no test ever reaches it. */
-const ONE_HOUR_MS = 3_600_000;
+const ONE_HOUR_S = 3600;
 
 function nodeType(name, { outputs = ['main'], outputNames, properties = [], execute }) {
   return {
@@ -23,6 +23,7 @@ function nodeType(name, { outputs = ['main'], outputNames, properties = [], exec
   };
 }
 
+const number = (name, value) => ({ displayName: name, name, type: 'number', default: value });
 const text = (name) => ({ displayName: name, name, type: 'string', default: '' });
 
 /**
@@ -68,9 +69,32 @@ function createTestNodes({ hold }) {
     }),
 
     'test.wait': nodeType('wait', {
+      properties: [number('seconds', ONE_HOUR_S)],
       async execute() {
-        await this.putExecutionToWait(new Date(Date.now() + ONE_HOUR_MS));
+        const seconds = this.getNodeParameter('seconds', 0, 3600);
+        await this.putExecutionToWait(new Date(Date.now() + seconds * 1000));
         return [this.getInputData()];
+      },
+    }),
+
+    // Like Execute Workflow.
+    'test.call': nodeType('call', {
+      properties: [text('workflowId'), text('mode'), { displayName: 'wait', name: 'wait', type: 'boolean', default: true }],
+      async execute() {
+        const waits = this.getNodeParameter('wait', 0) !== false;
+        const info = { id: this.getNodeParameter('workflowId', 0) };
+        const items = this.getInputData();
+        const call = async (some) => {
+          const parentExecution = { executionId: this.getExecutionId(), workflowId: this.getWorkflow().id, shouldResume: waits };
+          return await this.executeWorkflow(info, some, undefined, { parentExecution, doNotWaitToFinish: !waits });
+        };
+        if (this.getNodeParameter('mode', 0) !== 'each') {
+          const { data } = await call(items);
+          return waits ? data : [items];
+        }
+        const all = [];
+        for (const item of items) all.push(...((await call([item])).data[0] ?? [item]));
+        return [all];
       },
     }),
 
