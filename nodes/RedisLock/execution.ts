@@ -1,5 +1,5 @@
 import { hostname } from 'node:os';
-import { NodeOperationError, type IExecuteFunctions } from 'n8n-workflow';
+import { NodeOperationError, type IExecuteFunctions, type INodeExecutionData } from 'n8n-workflow';
 import type { Owner } from '../../engine';
 import type { Ending } from './keepAlive';
 
@@ -113,6 +113,20 @@ export function onEnd(context: IExecuteFunctions, handler: (ending: Ending, wait
   const stopped = context.getExecutionCancelSignal?.();
   onExecutionFinish.call(context, async () => await handler(stopped?.aborted ? 'stopped' : 'unknown'));
   return 'only';
+}
+
+/**
+ * Runs another workflow as a part of this execution, as n8n's own Execute Workflow does.
+ * @returns its items; `waits`: it went to wait, and n8n has suspended this execution until it is done
+ * @throws what it failed with
+ */
+export async function runSubWorkflow(context: IExecuteFunctions, id: string, items: INodeExecutionData[]): Promise<{ items: INodeExecutionData[]; waits: boolean }> {
+  const parentExecution = { executionId: context.getExecutionId(), workflowId: context.getWorkflow().id ?? '', shouldResume: true };
+  // Of n8n 2: a manual run takes the draft of the other workflow too.
+  const options = { parentExecution, executionMode: context.getMode() };
+  const { data, executionId, waitTill } = await context.executeWorkflow({ id }, items, undefined, options);
+  context.setMetadata?.({ subExecution: { executionId, workflowId: id }, subExecutionsCount: 1 });
+  return { items: data[0] ?? [], waits: Boolean(waitTill) };
 }
 
 /** What the index by execution needs. */

@@ -33,6 +33,7 @@ export class Caretaker {
   readonly due = new Map<string, number>();
   /** That it goes to wait is not told: it may go on elsewhere, and never end here. */
   waitsUnseen = false;
+  private ended = false;
 
   /** @param store the record of its locks in the execution's data */
   constructor(
@@ -44,6 +45,7 @@ export class Caretaker {
 
   /** Locks in the Redis of that connection can be looked after from now on. */
   connect(server: string, retain: () => Retained): void {
+    if (this.ended) return;
     if (!this.connections.has(server)) this.connections.set(server, retain());
   }
 
@@ -56,11 +58,13 @@ export class Caretaker {
 
   /** From now on this lock is renewed. */
   watch(held: HeldLock): void {
+    if (this.ended) return;
     this.keeper.watch(this, held);
   }
 
   /** Its execution ended, or went to wait until `waitTill` (ms since 1970). Never rejects: a lock that can't be reached ends by its TTL. */
   async end(ending: Ending, waitTill = Infinity): Promise<void> {
+    this.ended = true;
     this.keeper.leave(this);
     const settle = async (held: HeldLock) => {
       const lock = this.handle(held);
@@ -71,6 +75,7 @@ export class Caretaker {
   }
 
   letGo(): void {
+    this.ended = true;
     this.keeper.leave(this);
     for (const { giveBack } of this.connections.values()) giveBack();
     this.connections.clear();

@@ -1,5 +1,5 @@
 import type { IDataObject, INodeExecutionData } from 'n8n-workflow';
-import type { By, ForeignHolder, Holder, Owner } from '../../engine';
+import type { By, ForeignHolder, Holder, Lock, Owner } from '../../engine';
 
 /** The shapes under the output field (`lock` by default): what an item says about a lock, and what it carries. */
 
@@ -45,6 +45,17 @@ export const seconds = (ms: number) => Math.round(ms / 100) / 10;
 export const expiryFields = (ttlMs: number, expiresAt: number): IDataObject => ({
   ttlSeconds: ttlMs / 1000,
   expiresAt: iso(expiresAt),
+});
+
+/** A lock that was taken. */
+export const acquiredFields = (key: string, { lockId, fencingToken, grant }: Lock): IDataObject => ({
+  acquired: true,
+  key,
+  lockId,
+  fencingToken,
+  ...expiryFields(grant.ttlMs, grant.expiresAt),
+  waitedMs: grant.waitedMs,
+  queueLength: grant.queue,
 });
 
 /** A lock as an item carries it; `outer` is the one that it carried before. */

@@ -43,16 +43,15 @@ function meet(context: IExecuteFunctions): Met {
   const caretaker = keeper.create(nameOf(instanceId, executionId), storeOf(context), instanceId);
   const told = onEnd(context, async (ending, waitTill) => await caretaker.end(ending, waitTill));
   // Nobody would ever end it.
-  if (told === 'not') keeper.leave(caretaker);
+  if (told === 'not') caretaker.letGo();
   caretaker.waitsUnseen = told === 'only';
   const met = { caretaker, told, taken: new Set<string>() };
   runs.set(runDataOf(context), met);
   return met;
 }
 
-function take({ caretaker, told, taken }: Met, redis: Redis, lock: HeldLock): void {
+function take({ caretaker, taken }: Met, redis: Redis, lock: HeldLock): void {
   taken.add(lock.lockId);
-  if (told === 'not') return;
   caretaker.connect(redis.server, redis.retain);
   caretaker.watch(lock);
 }

@@ -11,6 +11,7 @@ export const OUTPUTS = {
   getStatus: ['Status'],
   heartbeat: ['Alive', 'Lost'],
   release: ['Released', 'Not Held'],
+  runWorkflow: ['Done', 'Busy', 'Timed Out'],
   steal: ['Stolen', 'Not Stolen'],
 } as const;
 
@@ -24,7 +25,7 @@ export const outputsExpression = `={{ (${JSON.stringify(OUTPUTS)}[$parameter.ope
 export class Results {
   /** Some item failed. */
   failed = false;
-  private readonly byItem = new Map<number, { output: number; item: INodeExecutionData }>();
+  private readonly byItem = new Map<number, { output: number; items: INodeExecutionData[] }>();
 
   constructor(
     private readonly operation: Operation,
@@ -44,7 +45,12 @@ export class Results {
       pairedItem: { item: index },
     };
     if (source?.binary) item.binary = source.binary;
-    this.byItem.set(index, { output: (OUTPUTS[this.operation] as readonly string[]).indexOf(output), item });
+    this.putAll(index, output, [item]);
+  }
+
+  /** The same with items that were made elsewhere: any number of them in the place of item `index`. */
+  putAll(index: number, output: OutputName, items: INodeExecutionData[]): void {
+    this.byItem.set(index, { output: (OUTPUTS[this.operation] as readonly string[]).indexOf(output), items });
   }
 
   /**
@@ -60,7 +66,7 @@ export class Results {
     const item: INodeExecutionData = { json, pairedItem: { item: index } };
     if (source?.binary) item.binary = source.binary;
     this.failed = true;
-    this.byItem.set(index, { output: Math.min(1, OUTPUTS[this.operation].length - 1), item });
+    this.byItem.set(index, { output: Math.min(1, OUTPUTS[this.operation].length - 1), items: [item] });
   }
 
   /** Takes a result back: what it says is not so any more. */
@@ -75,7 +81,7 @@ export class Results {
   /** One array for each output, always: n8n 2.41 fails on a missing one. */
   outputs(): INodeExecutionData[][] {
     const outputs: INodeExecutionData[][] = OUTPUTS[this.operation].map(() => []);
-    for (const [, { output, item }] of [...this.byItem].sort(([a], [b]) => a - b)) outputs[output]?.push(item);
+    for (const [, { output, items }] of [...this.byItem].sort(([a], [b]) => a - b)) outputs[output]?.push(...items);
     return outputs;
   }
 }

@@ -1,4 +1,4 @@
-import type { IDataObject, IExecuteFunctions, INodeProperties } from 'n8n-workflow';
+import type { IDataObject, IExecuteFunctions, INodeProperties, INodePropertyOptions } from 'n8n-workflow';
 import { itemError, workflowLimitMs } from './execution';
 import type { Care, ReleaseOnEnd } from './held';
 
@@ -151,7 +151,7 @@ export const optionsField = (options: INodeProperties[]): INodeProperties => ({
 });
 
 /** Which of the execution's locks; for Heartbeat and Release. */
-export function targetFields(verb: string, auto: string): INodeProperties[] {
+export function targetFields(verb: string, auto: string, more: INodePropertyOptions[] = []): INodeProperties[] {
   return [
     {
       displayName: 'Which Lock',
@@ -159,6 +159,7 @@ export function targetFields(verb: string, auto: string): INodeProperties[] {
       type: 'options',
       default: 'auto',
       options: [
+        ...more,
         { name: 'All of This Execution', value: 'execution', description: `${verb} everything that this execution holds` },
         { name: 'Automatic', value: 'auto', description: auto },
         { name: 'By Acquire Node', value: 'node', description: `${verb} what one Acquire or Steal node of this execution took` },
@@ -299,12 +300,20 @@ export function toMs(
 
 const show = (value: unknown) => (typeof value === 'string' ? `"${value}"` : String(value));
 
-export function readText(context: IExecuteFunctions, name: string, label: string, index: number): string {
+/** @param remedy what to do where it is empty */
+export function readText(
+  context: IExecuteFunctions,
+  name: string,
+  label: string,
+  index: number,
+  remedy = 'Fill it in, or choose another way under "Which Lock".',
+): string {
   const value = parameter(context, name, label, index, '');
-  if (typeof value !== 'string' || value.trim() === '') {
-    throw itemError(context, `${label} (item ${index}) is empty. Fill it in, or choose another way under "Which Lock".`, index);
-  }
-  return value.trim();
+  // What was chosen from a list, or as n8n has it where a number was meant.
+  const chosen: unknown = typeof value === 'object' && value !== null && 'value' in value ? value.value : value;
+  const text = typeof chosen === 'number' ? String(chosen) : chosen;
+  if (typeof text !== 'string' || text.trim() === '') throw itemError(context, `${label} (item ${index}) is empty. ${remedy}`, index);
+  return text.trim();
 }
 
 const LONGEST_NOTE = 1000;

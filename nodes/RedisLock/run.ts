@@ -27,6 +27,8 @@ export interface Run {
   results: Results;
   /** The locks that an item carries and that were not released, innermost first. */
   open(index: number): CarriedLock[];
+  /** Name of the output field of an item. */
+  field(index: number): string;
   /** What the last lock node said of an item. */
   last(index: number): CarriedLock | undefined;
 }
@@ -46,8 +48,9 @@ export async function runOperation<Request>(
     items,
     results,
     open: (index) => openLocks(run.last(index)),
+    field: (index) => fields.get(index) ?? 'lock',
     last(index) {
-      const lock = carried(items[index], fields.get(index) ?? 'lock');
+      const lock = carried(items[index], run.field(index));
       return lock === 'foreign' ? undefined : lock;
     },
   };

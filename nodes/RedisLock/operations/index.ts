@@ -5,10 +5,11 @@ import { acquire } from './acquire';
 import { getStatus } from './getStatus';
 import { heartbeat } from './heartbeat';
 import { release } from './release';
+import { runWorkflow } from './runWorkflow';
 import { steal } from './steal';
 
 /** Every operation of the node, by the value of its parameter `operation`. */
-export const operations: Record<Operation, OperationModule<unknown>> = { acquire, getStatus, heartbeat, release, steal };
+export const operations: Record<Operation, OperationModule<unknown>> = { acquire, getStatus, heartbeat, release, runWorkflow, steal };
 
 const operationField: INodeProperties = {
   displayName: 'Operation',
@@ -21,6 +22,7 @@ const operationField: INodeProperties = {
     { name: 'Get Status', value: 'getStatus', action: 'Get the status of a lock', description: 'See who holds a lock, since when and for how long, changing nothing' },
     { name: 'Heartbeat', value: 'heartbeat', action: 'Renew a lock', description: 'Keep the lock while the work goes on, and learn whether it was lost' },
     { name: 'Release', value: 'release', action: 'Release a lock', description: 'Leave the section: give the lock to the next in line' },
+    { name: 'Run Workflow', value: 'runWorkflow', action: 'Run a workflow under a lock', description: 'Take the lock, run another workflow, and give the lock back whatever happens' },
     { name: 'Steal', value: 'steal', action: 'Steal an abandoned lock', description: 'Take a lock over from a holder that is gone; exactly one of several contenders wins' },
   ],
 };

@@ -11,7 +11,18 @@ import { forget } from '../take';
 import { OncePerLock, chooseAll, fromItem, readTarget, whole, type Chosen, type Target } from './targets';
 
 export const description: INodeProperties[] = [
-  ...targetFields('Release', 'Release the innermost lock that the incoming item carries; if it carries none, what the one Acquire node took that holds any'),
+  ...targetFields('Release', 'Release the innermost lock that the incoming item carries; if it carries none, what the one Acquire node took that holds any', [
+    { name: 'All Locks of an Execution', value: 'otherExecution', description: 'Release everything that another execution held and did not give back. Made for an error workflow; safe to repeat.' },
+  ]),
+  {
+    displayName: 'Execution ID',
+    name: 'executionId',
+    type: 'string',
+    required: true,
+    default: '={{ $json.execution.id }}',
+    displayOptions: { show: { target: ['otherExecution'] } },
+    description: 'The execution whose locks are released, as an Error Trigger gives it. Where it was a retry, those of the execution that it retried go with it.',
+  },
   {
     displayName:
       '<b>Released</b>: the next one may enter. <b>Not Held</b>: the lock was not this execution\'s any more; if <code>lock.overlapped</code> is true another execution was in the same section.',
@@ -49,9 +60,10 @@ async function execute(run: Run, requests: Map<number, Request>, redis: Redis, {
   });
   const ofCaller = heldByCaller(run.context, redis);
   const once = new OncePerLock((lock) => giveBack(locks, held, ofCaller, lock, identityOf(run.context)));
-  for (const [index, , chosen] of plan) {
+  for (const [index, { target }, chosen] of plan) {
     if (chosen === undefined) continue;
     if (neverHeld.has(index)) settleNeverHeld(run, index);
+    else if (target.by === 'otherExecution') await freeExecution(run, index, target.executionId, locks);
     else settle(run, index, await Promise.all(chosen.map((lock) => once.get(lock))));
   }
 }
@@ -102,6 +114,29 @@ async function whoHas(locks: Locks, key: string, self: Owner): Promise<IDataObje
   const { holders } = await locks.status(key);
   const holder = holderField(holders.find((each) => !('owner' in each) || each.owner.executionId !== self.executionId));
   return holder && { holder };
+}
+
+/** Frees what another execution held, as far as it is still its own. */
+async function freeExecution({ context, items, results, open }: Run, index: number, executionId: string, locks: Locks): Promise<void> {
+  const { instanceId } = identityOf(context);
+  if (!instanceId) {
+    return results.fail(index, itemError(context, `Which Lock (item ${index}): this n8n does not tell its instance ID, without which the locks of an execution can't be told from those of another n8n. Release by key or lock ID.`, index));
+  }
+  // As an Error Trigger has it.
+  const failed = items[index]?.json.execution as { id?: unknown; retryOf?: unknown } | undefined;
+  const retried = String(failed?.id) === executionId && failed?.retryOf ? [String(failed.retryOf)] : [];
+  const found: Array<{ key: string; outcome: string }> = [];
+  for (const id of [executionId, ...retried]) found.push(...(await locks.releaseExecution({ instanceId, executionId: id })));
+  const keys = (outcomes: string[]) => [...new Set(found.filter(({ outcome }) => outcomes.includes(outcome)).map(({ key }) => key))];
+  const freed = keys(['released']);
+  const lock = {
+    released: true,
+    ofExecution: executionId,
+    keys: freed,
+    ...(freed.length === 0 ? { alreadyReleased: true } : {}),
+    ...(keys(['notHeld']).length > 0 ? { notHeld: keys(['notHeld']) } : {}),
+  };
+  results.put(index, 'Released', withOuter(lock, open(index)[0]));
 }
 
 function settle(run: Run, index: number, endings: Ending[]): void {

@@ -15,7 +15,8 @@ export type Target =
   | { by: 'execution' }
   | { by: 'node'; node: string }
   | { by: 'key'; key: string }
-  | { by: 'lockId'; lockId: string; key?: string };
+  | { by: 'lockId'; lockId: string; key?: string }
+  | { by: 'otherExecution'; executionId: string };
 
 /** A lock to be asked about. `hold`: give back only that hold; absent: the whole lock. */
 export interface Chosen {
@@ -39,6 +40,8 @@ export function readTarget({ context }: Run, index: number): Target {
       const hasKey = ![undefined, null, ''].includes(context.getNodeParameter('key', index, '') as string);
       return { by, lockId, ...(hasKey ? { key: readKey(context, index) } : {}) };
     }
+    case 'otherExecution':
+      return { by, executionId: readText(context, 'executionId', 'Execution ID', index, 'Behind an Error Trigger it is {{ $json.execution.id }}.') };
     case 'auto':
     case 'execution':
       return { by };
@@ -48,9 +51,9 @@ export function readTarget({ context }: Run, index: number): Target {
 }
 
 /** Which locks each item is about. What Redis has to be asked for is asked for once. */
-export async function chooseAll<T>(
+export async function chooseAll<T extends { target: Target; forCaller: boolean }>(
   run: Run,
-  requests: Map<number, T & { target: Target; forCaller: boolean }>,
+  requests: Map<number, T>,
   redis: Redis,
   held: HeldLocks,
   auto: (index: number) => Chosen[] | undefined,
@@ -60,6 +63,7 @@ export async function chooseAll<T>(
     [...requests].map(async ([index, request]): Promise<[number, T, Chosen[] | undefined]> => {
       const { target, forCaller } = request;
       if (forCaller && (target.by === 'execution' || target.by === 'key')) return [index, request, await ofCaller(run.context, redis, target)];
+      if (target.by === 'otherExecution') return [index, request, []];
       const chosen = target.by === 'auto' ? auto(index) : choose(run, index, target, held);
       const wantsAll = target.by === 'execution' || (target.by === 'auto' && chosen?.length === 0 && run.last(index)?.protected !== false);
       if (!chosen || !wantsAll) return [index, request, chosen];
@@ -69,7 +73,7 @@ export async function chooseAll<T>(
 }
 
 /** What was asked for explicitly (all but `auto`), as far as it is known. */
-function choose(run: Run, index: number, target: Exclude<Target, { by: 'auto' }>, held: HeldLocks): Chosen[] {
+function choose(run: Run, index: number, target: Exclude<Target, { by: 'auto' | 'otherExecution' }>, held: HeldLocks): Chosen[] {
   switch (target.by) {
     case 'execution':
       return held.all().flatMap(own);

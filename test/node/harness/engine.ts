@@ -146,7 +146,6 @@ export class Engine {
     host.on('message', (message: { type: string; id: number; error: string; name: string }) => {
       if (message.type === 'unhandled') return void this.unhandled.push(message.error);
       this.runs.get(message.id)?.receive(message);
-      if (message.type === 'done') this.runs.delete(message.id);
     });
     host.once('exit', (code, signal) => {
       for (const run of this.runs.values()) run.fail(new Error(`The engine ended (${signal ?? code})`));
@@ -175,6 +174,17 @@ export class Engine {
   /** Goes on with an execution that a `wait` node suspended, under the same execution id. */
   async resume(workflow: Workflow, suspended: Result, options: RunOptions = {}): Promise<Result> {
     return await this.startResumed(workflow, suspended, options).finished;
+  }
+
+  /**
+   * Goes on with an execution whose sub-workflow has ended after a Wait: n8n puts its items in the place of those that its
+   * caller's node had, and runs the caller on.
+   */
+  async resumeWith(workflow: Workflow, suspended: Result, items: Array<{ json: Json }>, options: RunOptions = {}): Promise<Result> {
+    const data = JSON.parse(suspended.data) as { executionData: { nodeExecutionStack: Array<{ data: { main: unknown } }> } };
+    data.executionData.nodeExecutionStack[0].data.main = [items];
+    const { executionId } = suspended;
+    return await this.send(workflow, { executionId, ...options }, { continueFrom: JSON.stringify(data) }).finished;
   }
 
   /** The same, and returns at once. */

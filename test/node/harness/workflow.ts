@@ -42,6 +42,7 @@ const OUTPUTS: Record<string, string[]> = {
   acquire: ['Acquired', 'Busy', 'Timed Out'],
   heartbeat: ['Alive', 'Lost'],
   release: ['Released', 'Not Held'],
+  runWorkflow: ['Done', 'Busy', 'Timed Out'],
   steal: ['Stolen', 'Not Stolen'],
   getStatus: ['Status'],
   'test.loop': ['Done', 'Loop'],
@@ -85,6 +86,7 @@ export const acquire = outliving(careful.acquire);
 export const steal = outliving(careful.steal);
 export const heartbeat = redisLock('heartbeat');
 export const release = redisLock('release');
+export const runWorkflow = redisLock('runWorkflow');
 export const getStatus = redisLock('getStatus');
 
 /** Passes its items on. A name that only the wires mention is such a node. */
