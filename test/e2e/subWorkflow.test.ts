@@ -23,7 +23,7 @@ test('a lock taken in a sub-workflow outlives it, and its caller gives it back b
   const key = unique('crm:lock:contact');
   const credential = await redisCredential(n8n);
   const child = new Flow(unique('Take Lock'), credential);
-  child.chain(child.calledByOthers(), child.lock('Acquire', { operation: 'acquire', key, ttl: 60 }));
+  child.chain(child.calledByOthers(), child.lock('Acquire', { operation: 'acquire', key, ttl: 60, options: { owner: 'caller' } }));
   const taking = await n8n.createWorkflow(child);
   // n8n 2 runs published workflows only; n8n 1 has nothing to activate here.
   if (!setup.install.version.startsWith('1.')) await n8n.activate(taking);

@@ -31,6 +31,9 @@ export class Flow {
 
   readonly connections: Record<string, { main: Array<Array<{ node: string; type: 'main'; index: number }>> }> = {};
 
+  /** Of the workflow: `executionTimeout` in seconds, `errorWorkflow`. */
+  readonly settings: Record<string, unknown> = { executionOrder: 'v1' };
+
   constructor(
     readonly name: string,
     private readonly redis: CredentialReference,

@@ -60,6 +60,7 @@ export class Run {
   readonly children: Child[] = [];
   readonly finished: Promise<Result>;
   private readonly happened = new EventEmitter();
+  private isDone = false;
 
   constructor(
     private readonly host: ChildProcess,
@@ -101,6 +102,7 @@ export class Run {
     } else if (message.failure) {
       this.fail(new Error(`The engine refused the run: ${message.failure.message}`));
     } else {
+      this.isDone = true;
       this.happened.emit('done', message.answer);
     }
   }
@@ -118,7 +120,8 @@ export class Run {
 
   /** @internal */
   fail(error: Error) {
-    this.happened.emit('error', error);
+    // Of one that is done only called workflows may still run.
+    if (!this.isDone) this.happened.emit('error', error);
   }
 
   private resultOf(answer: Answer) {
@@ -168,7 +171,12 @@ export class Engine {
 
   /** What a user's "Retry" does with a failed execution: the same data, a new execution id. */
   async retry(workflow: Workflow, failed: Result, options: RunOptions = {}): Promise<Result> {
-    return await this.send(workflow, options, { mode: 'retry', continueFrom: failed.data }).finished;
+    return await this.startRetry(workflow, failed, options).finished;
+  }
+
+  /** The same, and returns at once. */
+  startRetry(workflow: Workflow, failed: Result, options: RunOptions = {}): Run {
+    return this.send(workflow, options, { mode: 'retry', continueFrom: failed.data });
   }
 
   /** Goes on with an execution that a `wait` node suspended, under the same execution id. */
