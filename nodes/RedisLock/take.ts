@@ -108,8 +108,7 @@ export async function take(context: IExecuteFunctions, { locks }: Redis, own: Ow
   // Who waits for the execution that waits for him waits for ever.
   const caller = party.caller ? undefined : callerOf(context);
   if (caller?.waits) {
-    const { waitMs: _waitMs, ...atOnce } = asked;
-    const answer = await locks.acquire(key, atOnce);
+    const answer = await locks.acquire(key, { ...asked, waitMs: undefined });
     const byCaller = answer.outcome === 'busy' && answer.holders.some((holder) => 'owner' in holder && isOf(holder.owner, owner.instanceId, caller));
     if (answer.outcome === 'busy' && byCaller) return { ...answer, reason: 'heldByCaller' as const };
     if (answer.outcome !== 'busy' || asked.waitMs === undefined) return noted(answer, own, party, care);

@@ -1,6 +1,7 @@
 'use strict';
 
-// One n8n server with a user folder of its own (SQLite, no outside calls), started and ended like any other process.
+// One n8n process with a user folder of its own (SQLite unless told otherwise, no outside calls), started and ended like
+// any other process: a server, or a worker of queue mode.
 
 const fs = require('node:fs');
 const path = require('node:path');
@@ -9,7 +10,7 @@ const { freePorts } = require('./ports');
 const { npmEnvironment } = require('./npm');
 const { until, GiveUp } = require('./wait');
 
-const READY = 'Editor is now accessible via';
+const READY = { start: 'Editor is now accessible via', worker: 'Concurrency:' };
 const START_LIMIT_MS = 180_000;
 
 /**
@@ -18,13 +19,14 @@ const START_LIMIT_MS = 180_000;
  * @param {object} options
  * @param {{ version: string, nodeHome: string, folder: string }} options.install from `ensureN8n`
  * @param {string} options.userFolder what it keeps between two starts
+ * @param {'start' | 'worker'} [options.command] default: start
  * @param {number} [options.port] default: a free one
  * @param {NodeJS.ProcessEnv} [options.env] further settings
- * @returns {Promise<{ url: string, port: number, pid: number, userFolder: string, log(): string, stop(): Promise<void>, kill(): Promise<void> }>}
+ * @returns {Promise<{ url: string, port: number, pid: number, userFolder: string, log(): string, signal(name: NodeJS.Signals): void, stop(): Promise<void>, kill(): Promise<void> }>}
  *   `stop` ends it in order, `kill` by SIGKILL
  * @throws {Error} with the end of its log, when it ends or is not ready in 180 s
  */
-async function startN8n({ install, userFolder, port: wanted, env = {} }) {
+async function startN8n({ install, userFolder, command = 'start', port: wanted, env = {} }) {
   const [free, brokerPort] = await freePorts(2);
   const port = wanted ?? free;
   const logFile = path.join(userFolder, 'n8n.log');
@@ -32,7 +34,7 @@ async function startN8n({ install, userFolder, port: wanted, env = {} }) {
   const output = fs.openSync(logFile, 'w');
   const child = start(
     path.join(install.nodeHome, 'bin', 'node'),
-    [path.join(install.folder, 'node_modules', 'n8n', 'bin', 'n8n'), 'start'],
+    [path.join(install.folder, 'node_modules', 'n8n', 'bin', 'n8n'), command],
     {
       cwd: userFolder,
       stdio: ['ignore', output, output],
@@ -53,7 +55,7 @@ async function startN8n({ install, userFolder, port: wanted, env = {} }) {
           throw new GiveUp(
             `n8n ${install.version} ended while starting (${child.signalCode ?? child.exitCode}):\n${log().slice(-4000)}`,
           );
-        return log().includes(READY);
+        return log().includes(READY[command]);
       },
       { timeoutMs: START_LIMIT_MS, everyMs: 100 },
     );
@@ -67,6 +69,7 @@ async function startN8n({ install, userFolder, port: wanted, env = {} }) {
     pid: child.pid,
     userFolder,
     log,
+    signal: (name) => child.kill(name),
     stop: () => stop(child, { graceMs: 15_000 }),
     kill: () => stop(child, { signal: 'SIGKILL' }),
   };

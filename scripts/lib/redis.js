@@ -7,36 +7,17 @@ const fs = require('node:fs');
 const net = require('node:net');
 const os = require('node:os');
 const path = require('node:path');
+const { ensureProgram, mayInstall, which } = require('./debian');
 const { start, stop, run, hasEnded, onBye } = require('./processes');
 const { freePort } = require('./ports');
-const { withProgress } = require('./progress');
 const { until, GiveUp } = require('./wait');
 
 const SERVERS = ['redis-server', 'valkey-server'];
 const IMAGE = 'redis:7-alpine';
 
-/** @returns {string | undefined} the full path of a command on the path */
-function which(command) {
-  for (const folder of (process.env.PATH ?? '').split(path.delimiter)) {
-    const file = path.join(folder, command);
-    try {
-      fs.accessSync(file, fs.constants.X_OK);
-      return file;
-    } catch {
-      // not in this folder
-    }
-  }
-  return undefined;
-}
-
 /** @returns {string | undefined} the path of a Redis (or Valkey) server program: that of REDIS_SERVER, or one on the path */
 function findRedisServer() {
   return process.env.REDIS_SERVER || SERVERS.map(which).find(Boolean);
-}
-
-/** Whether this script may install Debian packages: root on a machine with apt. */
-function mayInstall() {
-  return process.getuid?.() === 0 && which('apt-get') !== undefined;
 }
 
 /**
@@ -46,35 +27,11 @@ function mayInstall() {
  * @throws {Error} saying what to install, where this script may not
  */
 async function ensureRedisServer() {
-  const found = findRedisServer();
-  if (found) return found;
-  if (!mayInstall()) {
-    throw new Error(
-      'There is no redis-server on this machine, and it can only be installed by root (Debian, Ubuntu). ' +
-        'Install redis-server or valkey-server (version 7 or newer) and run this again.',
-    );
-  }
-  await withProgress('No redis-server here: installing it by apt-get', async () => {
-    const options = { quiet: true, env: { ...process.env, DEBIAN_FRONTEND: 'noninteractive', RUNLEVEL: '1' } };
-    await run('apt-get', ['update'], options);
-    // RUNLEVEL=1 and this policy keep the package from starting a service of its own on the standard port.
-    const undo = forbidServices();
-    try {
-      await run('apt-get', ['install', '-y', '--no-install-recommends', 'redis-server'], options);
-    } finally {
-      undo();
-    }
-  });
-  const installed = findRedisServer();
-  if (!installed) throw new Error('apt-get installed redis-server, but it is not on the path.');
-  return installed;
-}
-
-function forbidServices() {
-  const policy = '/usr/sbin/policy-rc.d';
-  if (fs.existsSync(policy)) return () => {};
-  fs.writeFileSync(policy, '#!/bin/sh\nexit 101\n', { mode: 0o755 });
-  return () => fs.rmSync(policy, { force: true });
+  return await ensureProgram(
+    'redis-server',
+    findRedisServer,
+    'Install redis-server or valkey-server (version 7 or newer) and run this again.',
+  );
 }
 
 /**
