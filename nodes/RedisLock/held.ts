@@ -41,6 +41,7 @@ export interface HeldLock {
 export type Care = Pick<HeldLock, 'keepAlive' | 'releaseOnEnd' | 'holdUntil' | 'stopGraceMs' | 'stopWhenLost' | 'note'>;
 
 const CONTEXT = 'redisLock';
+const PLACES = 'redisLockPlaces';
 
 type Store = Record<string, HeldLock>;
 
@@ -52,6 +53,13 @@ export function storeOf(context: IExecuteFunctions): Store {
   const flow = context.getContext('flow') as Record<string, unknown>;
   flow[CONTEXT] ??= {};
   return flow[CONTEXT] as Store;
+}
+
+/** Lock ids of waits that timed out and kept their places in line, by server and key. */
+export function placesOf(context: IExecuteFunctions): Record<string, string> {
+  const flow = context.getContext('flow') as Record<string, unknown>;
+  flow[PLACES] ??= {};
+  return flow[PLACES] as Record<string, string>;
 }
 
 /** What an execution holds in one Redis. */

@@ -2,7 +2,7 @@ import type { IDataObject, IExecuteFunctions } from 'n8n-workflow';
 import type { AcquireOptions, Lock, Locks, Owner } from '../../engine';
 import type { Redis } from './connection';
 import { callerOf, endsHere, hint, isConnected, itemError, ownerOf, type CallingExecution } from './execution';
-import { HeldLocks, type Care, type HeldLock } from './held';
+import { placesOf, type HeldLocks, type Care, type HeldLock } from './held';
 import { THIS_PROCESS, renewEveryMs } from './keepAlive';
 import { heldByCaller, type Own } from './lookAfter';
 
@@ -99,7 +99,8 @@ type Acquired = Awaited<ReturnType<Locks['acquire']>>;
 export type Taken = Acquired | (Omit<Extract<Acquired, { outcome: 'busy' }>, 'reason'> & { reason: 'heldByCaller' });
 
 /** Another hold on a lock that the party has, or a new lock. @throws RedisLockError · the reason of `signal` */
-export async function take(context: IExecuteFunctions, { locks }: Redis, own: Own, party: Party, key: string, options: AcquireOptions, care: Care): Promise<Taken> {
+export async function take(context: IExecuteFunctions, redis: Redis, own: Own, party: Party, key: string, options: AcquireOptions, care: Care): Promise<Taken> {
+  const { locks } = redis;
   const { owner, hold } = party;
   const renewal = care.keepAlive && own.told !== 'not' ? { renewEveryMs: renewEveryMs(options.ttlMs) } : {};
   const again = await takeAgain(locks, own, party, key, options, care);
@@ -108,13 +109,24 @@ export async function take(context: IExecuteFunctions, { locks }: Redis, own: Ow
   // Who waits for the execution that waits for him waits for ever.
   const caller = party.caller ? undefined : callerOf(context);
   if (caller?.waits) {
-    const answer = await locks.acquire(key, { ...asked, waitMs: undefined });
+    const answer = await locks.acquire(key, { ...asked, waitMs: undefined, keepPlaceMs: undefined });
     const byCaller = answer.outcome === 'busy' && answer.holders.some((holder) => 'owner' in holder && isOf(holder.owner, owner.instanceId, caller));
     if (answer.outcome === 'busy' && byCaller) return { ...answer, reason: 'heldByCaller' as const };
     if (answer.outcome !== 'busy' || asked.waitMs === undefined) return noted(answer, own, party, care);
   }
   // A workflow can't look after a lease that is shorter than what it was told: it goes on once Redis has confirmed it.
-  return noted(await locks.acquire(key, asked), own, party, care);
+  return noted(await waitInPlace(context, redis, key, asked), own, party, care);
+}
+
+/** Waits in the place of an earlier wait that timed out, if that was kept. */
+async function waitInPlace(context: IExecuteFunctions, { locks, server }: Redis, key: string, options: AcquireOptions): Promise<Acquired> {
+  const places = placesOf(context);
+  const name = JSON.stringify([server, key]);
+  const lockId = options.keepPlaceMs === undefined ? undefined : places[name];
+  const answer = await locks.acquire(key, { ...options, ...(lockId !== undefined && { lockId }) });
+  if (answer.outcome === 'timedOut' && answer.lockId !== undefined) places[name] = answer.lockId;
+  else delete places[name];
+  return answer;
 }
 
 const isOf = (owner: Owner, instanceId: string | undefined, { executionId }: CallingExecution) =>

@@ -4,7 +4,7 @@ import Redis from 'ioredis';
 import { until } from '../../scripts/lib/wait';
 import { Flow, OUTPUT } from './support/flow';
 import { Gate } from './support/gate';
-import { goLive, redisCredential, setup, sharedN8n, unique } from './support/n8n';
+import { goLive, makeCallable, redisCredential, setup, sharedN8n, unique } from './support/n8n';
 
 const n8n = sharedN8n();
 const gate = new Gate();
@@ -148,7 +148,7 @@ test('an error workflow of one node frees what the failed execution kept', async
     cleaning.add('Error Trigger', 'n8n-nodes-base.errorTrigger', 1, {}),
     cleaning.lock('Release', { operation: 'release', target: 'otherExecution' }),
   );
-  const clean = await goLive(n8n, cleaning);
+  const clean = await makeCallable(n8n, cleaning);
 
   const path = unique('ending');
   const flow = new Flow(unique('Ending'), credential);
@@ -171,8 +171,7 @@ test('Run Workflow holds the lock around another workflow, and gives it back', a
   const credential = await redisCredential(n8n);
   const child = new Flow(unique('Child'), credential);
   child.chain(child.calledByOthers(), child.visit('Section', `${gate.url}/${key}`));
-  const id = await n8n.createWorkflow(child);
-  if (!setup.install.version.startsWith('1.')) await n8n.activate(id);
+  const { id } = await makeCallable(n8n, child);
   const path = unique('running');
   const flow = new Flow(unique('Caller'), credential);
   flow.chain(

@@ -178,6 +178,31 @@ describe.each(engineVersions)('runs that are not whole, on n8n-core %s', (versio
     expect(await bed.redis.exists(key)).toBe(0);
   });
 
+  it('an execution of the Acquire step alone gives the lock back at once, and says so', async () => {
+    const key = bed.key();
+    const flow = workflow([acquire('Acquire', { key })], 'Start -> Acquire -> Work');
+    const result = await bed.engine.run(flow, { mode: 'manual', destinationNode: 'Acquire' });
+    expect(result.counts('Acquire')).toEqual([1, 0, 0]);
+    expect(result.ran('Work')).toBe(false);
+    expect(result.runs('Acquire')[0].hints.map(({ message }) => message)).toEqual([
+      'The execution of this step ends here, so the lock is given back at once. To see it held, execute the whole workflow.',
+    ]);
+    expect(await bed.redis.exists(key)).toBe(0);
+  });
+
+  it('items of a step that was executed before, or that are pinned to Acquire, go on without the lock, and are told', async () => {
+    const key = bed.key();
+    const flow = workflow([acquire('Acquire', { key }), heartbeat('Heartbeat', {}), release('Release', {})], 'Start -> Acquire -> Heartbeat', 'Heartbeat:Lost -> Release');
+    const earlier = await bed.engine.run(flow, { mode: 'manual', destinationNode: 'Acquire' });
+    const [item] = earlier.items('Acquire', 'Acquired');
+    const result = await bed.engine.run(flow, { mode: 'manual', pinData: { Acquire: [{ json: item.json }] } });
+    expect(result.locks('Heartbeat', 'Lost')).toMatchObject([{ alive: false, reason: 'notHeld', key }]);
+    expect(result.locks('Release', 'Released')).toMatchObject([{ released: true, alreadyReleased: true }]);
+    const strange = await bed.engine.run(flow, { mode: 'manual', pinData: { Acquire: [{ json: {} }] } });
+    expect(strange.locks('Heartbeat', 'Lost')).toMatchObject([{ alive: false, reason: 'nothingHeld' }]);
+    expect(await bed.redis.exists(key)).toBe(0);
+  });
+
   it('warns of a Wait with no lock node behind it', async () => {
     const told = async (...more: Parameters<typeof workflow>[0]) => {
       const flow = workflow([acquire('Acquire', { key: bed.key() }), { ...wait('Pause'), type: 'n8n-nodes-base.wait' }, ...more], ['Start -> Acquire -> Pause', ...more.map(({ name }) => name)].join(' -> '));

@@ -7,6 +7,7 @@ import {
   heartbeat,
   hold,
   release,
+  runWorkflow,
   steal,
   workflow,
   type Json,
@@ -65,6 +66,7 @@ const key = '={{ $json.key }}';
 const empty = '={{ "" }}';
 const own = { target: 'key', key };
 const atOnce = { key, whenBusy: 'wait', maxWait: 0, options: { onTimeout: 'error' } };
+const runs = { workflowId: 'none', runOnce: 'each' };
 const server = /127\.0\.0\.1:\d+/;
 
 const cases: Case[] = [
@@ -97,6 +99,12 @@ const cases: Case[] = [
   { title: 'Release: wrong password', make: release, parameters: own, credential: 'denied', held: true, says: server },
   { title: 'Release: not held', make: release, parameters: own, held: true, deleted: true },
   { title: 'Release: nothing held', make: release, parameters: {} },
+  { title: 'Run Workflow: bad key', make: runWorkflow, parameters: { ...runs, key: empty }, says: /\bKey\b/ },
+  { title: 'Run Workflow: Redis down', make: runWorkflow, parameters: { ...runs, key }, credential: 'down', says: server },
+  { title: 'Run Workflow: wrong password', make: runWorkflow, parameters: { ...runs, key }, credential: 'denied', says: server },
+  { title: 'Run Workflow: busy', make: runWorkflow, parameters: { ...runs, key }, busy: true },
+  { title: 'Run Workflow: time-out is an error', make: runWorkflow, parameters: { ...runs, ...atOnce }, busy: true, says: /test:lock:/ },
+  { title: 'Run Workflow: the workflow fails', make: runWorkflow, parameters: { ...runs, key }, says: /does not exist/ },
   { title: 'Steal: bad key', make: steal, parameters: { key: empty }, says: /\bKey\b/ },
   { title: 'Steal: Redis down', make: steal, parameters: { key }, credential: 'down', says: server },
   { title: 'Steal: wrong password', make: steal, parameters: { key }, credential: 'denied', says: server },

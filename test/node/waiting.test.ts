@@ -1,7 +1,8 @@
+import { until } from '../../scripts/lib/wait';
 import { useBed } from './harness/bed';
 import { engineVersions, type Engine, type Run, type RunOptions } from './harness/engine';
-import { heldToken, lineLength, untilFree, untilWaiting } from './harness/look';
-import { acquire, heartbeat, hold, release, workflow, type Json, type NodeSettings } from './harness/workflow';
+import { heldToken, lineKey, lineLength, untilFree, untilWaiting } from './harness/look';
+import { acquire, heartbeat, hold, release, wait, workflow, type Json, type NodeSettings } from './harness/workflow';
 
 /** Well below the 30 s of Max Wait, well above what a busy machine takes to do a thing "at once". */
 const AT_ONCE_MS = 1500;
@@ -276,5 +277,38 @@ describe.each(engineVersions)('waiting on n8n-core %s', (version) => {
       if (!knows) await untilFree(bed.redis, key);
       expect(await lineLength(bed.redis, key)).toBe(0);
     });
+  });
+});
+
+describe.each(engineVersions)('Keep Place in Line on n8n-core %s', (version) => {
+  const bed = useBed(version);
+
+  it('goes on waiting where it was, before who came later, also after a Wait in another process', async () => {
+    const key = bed.key();
+    const parameters = { key, whenBusy: 'wait', maxWait: 0.3, options: { keepPlace: 60 } };
+    const flow = workflow(
+      [acquire('Acquire', parameters), wait('Pause'), acquire('Again', { ...parameters, maxWait: 20 }), hold('Section')],
+      'Start -> Acquire:Timed Out -> Pause -> Again -> Section',
+    );
+    const holder = bed.engine.start(workflow([acquire('Acquire', { key }), hold('Hold'), release('Release', {})], 'Start -> Acquire -> Hold -> Release'));
+    await holder.reached('Hold', 'holding');
+    const suspended = await bed.engine.run(flow);
+    expect(suspended.status).toBe('waiting');
+    const [place] = (await bed.redis.zrange(lineKey(key), '0', '0')) as string[];
+
+    const later = bed.engine.start(workflow([acquire('Later', { ...parameters, maxWait: 20 }), hold('Then')], 'Start -> Later -> Then'));
+    await untilWaiting(bed.redis, key, 2);
+    const resumed = (await bed.secondEngine()).startResumed(flow, suspended);
+    await resumed.reached('Again');
+    await until('its place to be taken up again', async () => !(await bed.redis.hget(`{${key}}:rl:wait`, place))?.startsWith('- '));
+    await holder.letGo('Hold');
+    await resumed.reached('Section', 'holding');
+    expect(await bed.redis.hexists(`{${key}}:rl:lock`, `@${place}`)).toBe(1);
+    await resumed.letGo('Section');
+    const result = await resumed.finished;
+    expect(result.locks('Again', 'Acquired')).toMatchObject([{ acquired: true, key, lockId: place }]);
+    await bed.redis.del(key);
+    await later.letGo('Then');
+    await later.finished;
   });
 });

@@ -7,7 +7,7 @@ import type { Own } from '../lookAfter';
 import { careFields, keyField, noteField, optionsField, outputField, readIsForCaller, ttlField } from '../parameters';
 import { asNodeError, groupByKey, withOuter, type OperationModule, type Run } from '../run';
 import { partyFields, partyOf, refuseLockForNobody, undo, warnOfCare, type Party } from '../take';
-import { contend, onTimeoutField, readContending, settleLoser, stealIfStaleField, whenBusyFields, type Answer, type Contending } from './contend';
+import { contend, keepPlaceField, onTimeoutField, readContending, settleLoser, stealIfStaleField, whenBusyFields, type Answer, type Contending } from './contend';
 
 export const description: INodeProperties[] = [
   keyField,
@@ -20,7 +20,7 @@ export const description: INodeProperties[] = [
     type: 'notice',
     default: '',
   },
-  optionsField([...careFields, noteField, onTimeoutField, outputField, stealIfStaleField]),
+  optionsField([...careFields, keepPlaceField, noteField, onTimeoutField, outputField, stealIfStaleField]),
 ];
 
 interface Request extends Contending {

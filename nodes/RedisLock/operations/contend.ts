@@ -47,6 +47,16 @@ export const onTimeoutField: INodeProperties = {
   description: 'What to do when Max Wait is over',
 };
 
+export const keepPlaceField: INodeProperties = {
+  displayName: 'Keep Place in Line',
+  name: 'keepPlace',
+  type: 'number',
+  typeOptions: { minValue: 0 },
+  default: 0,
+  description:
+    'Seconds for which the place in line is kept after Timed Out. For a loop back to this node through a Wait: it goes on waiting where it was, without occupying a worker meanwhile. Longer than that Wait.',
+};
+
 export const stealIfStaleField: INodeProperties = {
   displayName: 'Steal If Stale After',
   name: 'stealIfStaleAfter',
@@ -64,12 +74,14 @@ export interface Contending {
   onTimeout: string;
   care: Care;
   stealIfStaleMs?: number;
+  keepPlaceMs?: number;
 }
 
 /** @throws NodeOperationError */
 export function readContending(context: IExecuteFunctions, index: number): Contending {
   const options = readOptions(context, index);
   const staleAfter = toMs(context, options.stealIfStaleAfter ?? 0, 'Steal If Stale After', index, { least: 0 });
+  const keepPlace = toMs(context, options.keepPlace ?? 0, 'Keep Place in Line', index, { least: 0 });
   const waits = context.getNodeParameter('whenBusy', index, 'skip') === 'wait';
   return {
     key: readKey(context, index),
@@ -78,6 +90,7 @@ export function readContending(context: IExecuteFunctions, index: number): Conte
     onTimeout: (options.onTimeout as string | undefined) ?? 'output',
     care: readCare(context, index),
     stealIfStaleMs: staleAfter > 0 ? staleAfter : undefined,
+    keepPlaceMs: waits && keepPlace > 0 ? keepPlace : undefined,
   };
 }
 
@@ -93,13 +106,13 @@ export async function contend(
   redis: Redis,
   own: Own,
   party: Party,
-  { key, ttlMs, waitMs, stealIfStaleMs, care }: Contending,
+  { key, ttlMs, waitMs, stealIfStaleMs, keepPlaceMs, care }: Contending,
   started: number,
   signal: AbortSignal,
 ): Promise<Answer> {
   const left = waitMs === undefined ? undefined : Math.max(0, waitMs - (performance.now() - started));
   try {
-    return await take(context, redis, own, party, key, { ttlMs, waitMs: left, stealIfStaleMs, signal }, care);
+    return await take(context, redis, own, party, key, { ttlMs, waitMs: left, stealIfStaleMs, keepPlaceMs, signal }, care);
   } catch (error) {
     // This key can't be a lock: other keys may be. Everything else concerns them all.
     const concernsAll = error instanceof RedisLockError && error.code !== 'wrongType';

@@ -171,3 +171,10 @@ export async function goLive(api: N8nApi, flow: Flow): Promise<LiveFlow> {
   await api.activate(id);
   return new LiveFlow(api, id);
 }
+
+/** A workflow that is called, by others or for an error: n8n 2 runs published ones only; n8n 1 has nothing to activate here. */
+export async function makeCallable(api: N8nApi, flow: Flow): Promise<LiveFlow> {
+  const id = await api.createWorkflow(flow);
+  if (!setup.install.version.startsWith('1.')) await api.activate(id);
+  return new LiveFlow(api, id);
+}

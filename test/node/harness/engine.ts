@@ -35,6 +35,10 @@ export interface RunOptions {
   credentials?: Record<string, RedisCredential>;
   /** Deadline of the whole execution in ms since 1970, as n8n sets it from the workflow's Timeout. */
   executionTimeoutTimestamp?: number;
+  /** The editor's "Execute step": the run ends behind that node. */
+  destinationNode?: string;
+  /** Items pinned to nodes, which then do not run; manual runs only. */
+  pinData?: Record<string, Array<{ json: Json }>>;
   /** Workflows that this one may call, by their ids. */
   workflows?: Workflow[];
   /** How this n8n tells our node of the end of an execution: by its hooks (default), by its official call only, or not. */
@@ -229,8 +233,9 @@ export class Engine {
 
   private send(workflow: Workflow, options: RunOptions, more: Json): Run {
     const { executionId = String(++executionIds), mode = 'trigger', executionTimeoutTimestamp, workflows, tellsEnd } = options;
+    const { destinationNode, pinData } = options;
     const credentials = { redis: this.credential, ...options.credentials };
-    const request = { workflow, executionId, mode, executionTimeoutTimestamp, credentials, workflows, tellsEnd, ...more };
+    const request = { workflow, executionId, mode, executionTimeoutTimestamp, credentials, workflows, tellsEnd, destinationNode, pinData, ...more };
 
     const run = new Run(this.host, ++runIds, workflow, executionId, workflows ?? []);
     this.runs.set(runIds, run);

@@ -63,17 +63,24 @@ function stripFailedNode(data) {
 }
 
 /** The two lines of n8n-core differ in how `run` takes its arguments. */
-function runFromStart(execute, workflow, startNode, items) {
+function runFromStart(execute, workflow, { startNode: start, items, destinationNode, pinData }) {
+  const startNode = workflow.getNode(start);
   const triggerToStartFrom = { name: startNode.name, data: { data: { main: [items] } } };
   const takesOptions = WorkflowExecute.prototype.run.length === 1;
   return takesOptions
-    ? execute.run({ workflow, startNode, triggerToStartFrom })
-    : execute.run(workflow, startNode, undefined, undefined, triggerToStartFrom);
+    ? execute.run({
+        workflow,
+        startNode,
+        destinationNode: destinationNode && { nodeName: destinationNode, mode: 'inclusive' },
+        pinData,
+        triggerToStartFrom,
+      })
+    : execute.run(workflow, startNode, destinationNode, pinData, triggerToStartFrom);
 }
 
 function start(execute, workflow, request) {
   if (!request.continueFrom && !request.runData) {
-    return runFromStart(execute, workflow, workflow.getNode(request.startNode), request.items);
+    return runFromStart(execute, workflow, request);
   }
   return execute.processRunExecutionData(workflow);
 }
