@@ -125,7 +125,9 @@ export class Run {
   /** @internal */
   fail(error: Error) {
     // Of one that is done only called workflows may still run.
-    if (!this.isDone) this.happened.emit('error', error);
+    if (this.isDone) return;
+    this.isDone = true;
+    this.happened.emit('error', error);
   }
 
   private resultOf(answer: Answer) {

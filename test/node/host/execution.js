@@ -65,17 +65,18 @@ function stripFailedNode(data) {
 /** The two lines of n8n-core differ in how `run` takes its arguments. */
 function runFromStart(execute, workflow, { startNode: start, items, destinationNode, pinData }) {
   const startNode = workflow.getNode(start);
+  const destination = destinationNode && { nodeName: destinationNode, mode: 'inclusive' };
   const triggerToStartFrom = { name: startNode.name, data: { data: { main: [items] } } };
   const takesOptions = WorkflowExecute.prototype.run.length === 1;
   return takesOptions
     ? execute.run({
         workflow,
         startNode,
-        destinationNode: destinationNode && { nodeName: destinationNode, mode: 'inclusive' },
+        destinationNode: destination,
         pinData,
         triggerToStartFrom,
       })
-    : execute.run(workflow, startNode, destinationNode, pinData, triggerToStartFrom);
+    : execute.run(workflow, startNode, destination, pinData, triggerToStartFrom);
 }
 
 function start(execute, workflow, request) {
