@@ -19,7 +19,7 @@ afterAll(async () => {
   redis.disconnect();
 });
 
-/** Webhook → Acquire with the caller's TTL → a section that the gate holds → Release → Release Again. */
+/** Webhook → Acquire with the caller's TTL, which nothing renews → a section that the gate holds → Release → Release Again. */
 async function guarded(path: string, key: string): Promise<Flow> {
   const flow = new Flow(unique('Release'), await redisCredential(n8n));
   flow.chain(
@@ -28,7 +28,7 @@ async function guarded(path: string, key: string): Promise<Flow> {
       operation: 'acquire',
       key,
       ttl: '={{ $json.body.ttl }}',
-      options: { note: 'nightly import' },
+      options: { note: 'nightly import', keepAlive: false },
     }),
     flow.visit('Section', `=${gate.url}/${key}?lockId={{ $json.lock.lockId }}`),
     flow.lock('Release', { operation: 'release' }),

@@ -24,7 +24,7 @@ afterAll(async () => {
   redis.disconnect();
 });
 
-/** Webhook → Acquire, waiting → a section that the gate holds → Release; Timed Out → Gave Up. */
+/** Webhook → Acquire, waiting (nothing renews its lock) → a section that the gate holds → Release; Timed Out → Gave Up. */
 async function waitingFlow(path: string): Promise<LiveFlow> {
   const flow = new Flow(unique('Wait in line'), await redisCredential(n8n));
   flow.chain(
@@ -35,6 +35,7 @@ async function waitingFlow(path: string): Promise<LiveFlow> {
       ttl: 60,
       whenBusy: 'wait',
       maxWait: '={{ $json.body.maxWait }}',
+      options: { keepAlive: false },
     }),
     flow.visit('Section', `=${gate.url}/{{ $json.body.key }}?n={{ $json.body.n }}&token={{ $json.lock.fencingToken }}`),
     flow.lock('Release', { operation: 'release' }),

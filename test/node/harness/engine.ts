@@ -151,6 +151,7 @@ export class Engine {
     private readonly host: ChildProcess,
     private readonly userFolder: string,
     private readonly credential: RedisCredential,
+    private readonly version: EngineVersion,
   ) {
     host.on('message', (message: { type: string; id: number; error: string; name: string }) => {
       if (message.type === 'unhandled') return void this.unhandled.push(message.error);
@@ -191,12 +192,12 @@ export class Engine {
   }
 
   /**
-   * Goes on with an execution whose sub-workflow has ended after a Wait: n8n puts its items in the place of those that its
-   * caller's node had, and runs the caller on.
+   * Goes on with an execution whose sub-workflow has ended after a Wait. n8n 2 puts its items in the place of those that its
+   * caller's node had, and runs the caller on; n8n 1 runs it on with what it had.
    */
   async resumeWith(workflow: Workflow, suspended: Result, items: Array<{ json: Json }>, options: RunOptions = {}): Promise<Result> {
     const data = JSON.parse(suspended.data) as { executionData: { nodeExecutionStack: Array<{ data: { main: unknown } }> } };
-    data.executionData.nodeExecutionStack[0].data.main = [items];
+    if (!this.version.startsWith('1.')) data.executionData.nodeExecutionStack[0].data.main = [items];
     const { executionId } = suspended;
     return await this.send(workflow, { executionId, ...options }, { continueFrom: JSON.stringify(data) }).finished;
   }
@@ -272,5 +273,5 @@ export async function startEngine(version: EngineVersion, credential: RedisCrede
     host.once('error', fail);
     host.once('exit', (code) => fail(new Error(`The engine ended with ${code} while it loaded`)));
   });
-  return new Engine(host, userFolder, credential);
+  return new Engine(host, userFolder, credential, version);
 }
