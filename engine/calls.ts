@@ -19,6 +19,8 @@ export interface Caller extends Ask {
   lockId: string;
   /** The index of its execution. */
   index: string | undefined;
+  /** How it stands in line, see `policy` in validate.ts; absent: in turn. */
+  policy?: Array<string | number>;
 }
 
 /** A call without an answer, to tell what it did from what another one did: Redis' time, at least, of its start, and the latest at which it may grant. */
@@ -29,8 +31,10 @@ export interface GivenUp {
 
 /** A call of a script that may grant. */
 interface Granting<T> {
-  name: 'acquire' | 'steal' | 'inherit';
+  name: 'acquire' | 'acquireAll' | 'steal' | 'stealAll' | 'inherit';
   caller: Caller;
+  /** KEYS of a script about several locks, of which the caller names the first. */
+  all?: string[];
   /** Ms that a place in line may last. */
   waitMs: number;
   /** No answer came: unknown whether it was granted; it may even be granted yet. */
@@ -120,7 +124,7 @@ export class Calls {
    */
   async granting<T>(granting: Granting<T>): Promise<T> {
     const until = performance.now() + this.connection.limitMs;
-    const { name, caller, waitMs, onUnknown, args, read } = granting;
+    const { name, caller, all, waitMs, onUnknown, args, read } = granting;
     const { keys, lockId, index, ttlMs } = caller;
     if (index && this.apart) {
       await this.connection.run({
@@ -134,7 +138,7 @@ export class Calls {
       const call = { since: this.now(), latest: this.clock.in(left) };
       const asked = performance.now();
       try {
-        const answer = await this.script(name, keys, args(call.latest), { index, limitMs: left }, (reply) =>
+        const answer = await this.script(name, keys, args(call.latest), { index, limitMs: left, ...(all && { all }) }, (reply) =>
           reply[0] === 'late' ? LATE : read(reply, asked),
         );
         if (answer !== LATE) return answer;

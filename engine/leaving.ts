@@ -1,19 +1,17 @@
 import { MOST_IDS } from './calls';
 import type { LockKeys } from './keys';
 import type { Report } from './replies';
-import type { Leaver, Transitions } from './transitions';
-import type { Grant } from './types';
+import type { Leaver, Left, Transitions } from './transitions';
 
-export interface Left {
-  /** The lock was granted before the time was over: it is kept. */
-  grant?: Grant;
+export interface Departure {
+  result: Left;
   report: Report;
 }
 
 interface Group {
   keys: LockKeys;
   leavers: Leaver[];
-  ends: Array<{ resolve: (left: Left) => void; reject: (error: unknown) => void }>;
+  ends: Array<{ resolve: (departure: Departure) => void; reject: (error: unknown) => void }>;
 }
 
 /** Waits for one key that end in the same moment leave the line together: a thousand of them cost two scripts. */
@@ -22,7 +20,7 @@ export class Leaving {
 
   constructor(private readonly transitions: Transitions) {}
 
-  leave(keys: LockKeys, leaver: Leaver): Promise<Left> {
+  leave(keys: LockKeys, leaver: Leaver): Promise<Departure> {
     let group = this.groups.get(keys.full);
     if (!group) {
       const opened: Group = { keys, leavers: [], ends: [] };
@@ -33,7 +31,7 @@ export class Leaving {
     }
     const { leavers, ends } = group;
     leavers.push(leaver);
-    const left = new Promise<Left>((resolve, reject) => ends.push({ resolve, reject }));
+    const left = new Promise<Departure>((resolve, reject) => ends.push({ resolve, reject }));
     if (leavers.length === MOST_IDS) this.close(group);
     return left;
   }
@@ -44,7 +42,7 @@ export class Leaving {
     if (this.groups.get(keys.full) !== group) return;
     this.groups.delete(keys.full);
     this.transitions.leave(keys, leavers, 'take').then(
-      ({ report, grants }) => ends.forEach(({ resolve }, i) => resolve({ report, ...(grants[i] && { grant: grants[i] }) })),
+      ({ report, results }) => ends.forEach(({ resolve }, i) => resolve({ report, result: results[i] })),
       (error: unknown) => ends.forEach(({ reject }) => reject(error)),
     );
   }

@@ -14,6 +14,7 @@ export class Waiter {
   /** Where Redis sends its messages. */
   address = '';
   private signalled = false;
+  private leaves = false;
   private handed: HandOver | undefined;
   private reason: { value: unknown } | undefined;
   private wake: (() => void) | undefined;
@@ -21,6 +22,8 @@ export class Waiter {
   constructor(
     readonly keys: LockKeys,
     readonly lockId: string,
+    /** It may have to leave for another reason than its time: what it waits for was done, or a newer one came. */
+    readonly hasPolicy = false,
   ) {}
 
   /** Something may have changed for this waiter: ask Redis. Remembered if it is not listening just now. */
@@ -32,6 +35,12 @@ export class Waiter {
   /** The lock was handed to this waiter. */
   hand(message: HandOver): void {
     this.handed = message;
+    this.wake?.();
+  }
+
+  /** It has to leave the line, most likely: ask to be taken out of it. */
+  out(): void {
+    this.leaves = true;
     this.wake?.();
   }
 
@@ -56,7 +65,7 @@ export class Waiter {
    * Resolves when there is a reason to ask Redis, or the lock was handed over.
    * @param deadline by `performance.now()`
    */
-  async next(deadline: number): Promise<'look' | 'deadline' | 'interrupt' | HandOver> {
+  async next(deadline: number): Promise<'look' | 'out' | 'deadline' | 'interrupt' | HandOver> {
     for (;;) {
       if (this.reason) return 'interrupt';
       const left = deadline - performance.now();
@@ -65,6 +74,10 @@ export class Waiter {
       if (handed) {
         this.handed = undefined;
         return handed;
+      }
+      if (this.leaves) {
+        this.leaves = false;
+        return 'out';
       }
       if (this.signalled) {
         this.signalled = false;
@@ -164,6 +177,8 @@ export class WaitingLine {
     if (!first) return;
     // One speaks for all, unless their messages go astray.
     const waiters = this.reaches(group) ? [first] : [...group.waiters.values()].slice(0, MOST_IDS);
+    // Where there are no messages, who has to leave must ask for itself.
+    if (!this.wakeUp.listening) for (const each of group.waiters.values()) if (each.hasPolicy && each !== first && waiters.length < MOST_IDS && !waiters.includes(each)) waiters.push(each);
     // Redis not reachable: the waiters go on until their deadlines, and so does this.
     const nextMs = await this.look(waiters).catch(() => -1);
     if (this.groups.get(full) === group) this.expect(full, this.reaches(group) || (nextMs >= 0 && nextMs < POLL_MS) ? nextMs : POLL_MS);

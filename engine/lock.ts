@@ -1,10 +1,21 @@
 import type { LockKeys } from './keys';
 import type { Alive, AlreadyReleased, Grant, Lost, NotHeld, Released } from './types';
 
+export interface Acquired {
+  outcome: 'acquired';
+  lock: Lock;
+}
+
+/** That what the key stands for was done: remembered for `doneForMs`, with up to 4 kB of JSON for those who come later. */
+export interface Done {
+  doneForMs: number;
+  result?: unknown;
+}
+
 /** What a handle needs of the engine. */
 export interface LockHost {
   heartbeat(lock: Lock, ttlMs: number | undefined, renewEveryMs: number | undefined): Promise<Alive | Lost>;
-  release(lock: Lock): Promise<Released | AlreadyReleased | NotHeld>;
+  release(lock: Lock, done?: Done): Promise<Released | AlreadyReleased | NotHeld>;
 }
 
 /** A lease that was granted. Renewing updates the handle in place. */
@@ -78,10 +89,11 @@ export class Lock {
 
   /**
    * Gives this hold back; with the last one the lock is free, and the first waiter has it.
-   * @throws RedisLockError when Redis can't be asked
+   * @param done the work was done: from the same moment on `Locks.acquireOnce` says so
+   * @throws LockOptionError · RedisLockError when Redis can't be asked
    */
-  async release(): Promise<Released | AlreadyReleased | NotHeld> {
-    const result = await this.host.release(this);
+  async release(done?: Done): Promise<Released | AlreadyReleased | NotHeld> {
+    const result = await this.host.release(this, done);
     this.validUntil = 0;
     return result;
   }

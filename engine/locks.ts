@@ -4,15 +4,18 @@ import { CLAIM_MS, type Caller } from './calls';
 import type { Source } from './connection';
 import { LockOptionError, RedisLockError } from './errors';
 import { executionKey, isInternal, newLockId } from './keys';
-import { Lock, type LockHost } from './lock';
+import { Lock, type Acquired, type LockHost } from './lock';
+import { takeAll, type Several } from './several';
 import { lockState } from './state';
 import { Transitions } from './transitions';
-import type { AcquireOptions, Busy, LocksOptions, Lost, NotStolen, Owner, Status, StealOptions, TimedOut } from './types';
+import type { AcquireAllOptions, AcquireOptions, Busy, DoneBefore, Grant, LocksOptions, Lost, NotStolen, OfKey, Owner, Status, StealOptions, TimedOut } from './types';
 import { using, type UsingOptions, type UsingResult } from './using';
 import * as check from './validate';
 import { Waiting, type Entry } from './waiting';
 
 const DAY = 86_400_000;
+/** Locks that are taken in one step. */
+const MOST_KEYS = 100;
 
 /**
  * Distributed locks in one Redis. One instance per process and Redis is enough: it has one command connection, and one
@@ -30,8 +33,8 @@ export class Locks {
         ...(ttlMs !== undefined && { ttlMs: check.ttl(ttlMs) }),
         ...(renewEveryMs !== undefined && { renewEveryMs: check.duration('renewEveryMs', renewEveryMs, 0) }),
       }),
-    release: (lock) =>
-      this.transitions.release(lock.keys, lock.lockId, lock.fencingToken, check.hold(lock.hold), lock.index),
+    release: async (lock, done) =>
+      await this.transitions.release(lock.keys, lock.lockId, lock.fencingToken, check.hold(lock.hold), lock.index, '', done && check.doneArguments(done)),
   };
 
   /** @throws LockOptionError */
@@ -60,14 +63,29 @@ export class Locks {
    * @throws RedisLockError when Redis can't be asked; then the lock is not held
    * @throws the reason of `signal` when that ends the wait; then the line is left
    */
-  async acquire(key: string, options: AcquireOptions): Promise<{ outcome: 'acquired'; lock: Lock } | Busy | TimedOut> {
+  async acquire(key: string, options: AcquireOptions): Promise<Acquired | Busy | TimedOut> {
+    return (await this.enter(key, options, false)) as Acquired | Busy | TimedOut;
+  }
+
+  /**
+   * The same, unless what the key stands for was done already: then `doneBefore`, also for one who waits as it is done. It is
+   * done when a lock of this key was released with `doneForMs`, and is not any more when that time is over.
+   * @throws LockOptionError · RedisLockError · the reason of `signal`
+   */
+  acquireOnce(key: string, options: AcquireOptions): Promise<Acquired | Busy | TimedOut | DoneBefore> {
+    return this.enter(key, options, true);
+  }
+
+  private async enter(key: string, options: AcquireOptions, once: boolean): Promise<Acquired | Busy | TimedOut | DoneBefore> {
     const caller = this.caller(key, options);
+    const policy = check.policy(options, once);
+    if (policy.length > 0) caller.policy = policy;
     const stealAfterMs = options.stealIfStaleMs === undefined ? -1 : check.duration('stealIfStaleMs', options.stealIfStaleMs, 1);
     options.signal?.throwIfAborted();
     if (options.waitMs === undefined && options.keepPlaceMs !== undefined) {
       throw new LockOptionError('keepPlaceMs', 'keeps a place in line, so it needs waitMs too (0 = join the line and go)');
     }
-    const result: Entry | Busy | TimedOut =
+    const result: Entry | Busy | TimedOut | DoneBefore =
       options.waitMs === undefined
         ? await this.waiters.tryOnce(caller, stealAfterMs)
         : await this.waiters.wait(caller, {
@@ -79,6 +97,78 @@ export class Locks {
           });
     if (result.outcome !== 'acquired') return result;
     return { outcome: 'acquired', lock: this.lock(caller, options.hold, result) };
+  }
+
+  /**
+   * Takes the exclusive locks of several keys, all or none, in whatever order they are named: each counts once, at most 100. At
+   * once it is one step, so that none of them is taken even for a moment where all can't be had. Waiting, they are taken in the
+   * order of their bytes, and those that it has already are kept alive, and are busy for others, until it has all, or its
+   * time is over. On a cluster, where keys lie apart, "none" is brought about by giving back.
+   * @throws LockOptionError · RedisLockError · the reason of `signal`; then nothing is held
+   */
+  async acquireAll(keys: string[], options: AcquireAllOptions): Promise<Several> {
+    const callers = this.callers(keys, options);
+    const waitMs = options.waitMs === undefined ? undefined : check.duration('waitMs', options.waitMs, 0);
+    options.signal?.throwIfAborted();
+    const atOnce = async (): Promise<{ outcome: 'acquired'; locks: Lock[] } | (Busy & OfKey)> => {
+      const answer = this.transitions.calls.apart ? await this.oneByOne(callers) : await this.transitions.acquireAll(callers);
+      if (answer.outcome === 'busy') return answer;
+      const { asked, grants } = answer;
+      const locks = callers.map((caller, i) => this.lock(caller, options.hold, { grant: grants[i] as Grant, asked }));
+      return { outcome: 'acquired', locks };
+    };
+    const one = async (i: number, deadline: number, signal: AbortSignal): Promise<Acquired | Busy | TimedOut> => {
+      signal.throwIfAborted();
+      const caller = callers[i] as Caller;
+      const left = Math.max(0, Math.round(deadline - performance.now()));
+      const result = await this.waiters.wait(caller, { waitMs: left, keepPlaceMs: 0, stealAfterMs: -1, confirm: true, signal });
+      return result.outcome === 'acquired' ? { outcome: 'acquired', lock: this.lock(caller, options.hold, result) } : (result as Busy | TimedOut);
+    };
+    return await takeAll({ keys: callers.map((caller) => caller.keys.key), atOnce, one }, waitMs, callers[0]?.ttlMs ?? 0, options.signal);
+  }
+
+  /** All or none where no script can reach all: what was taken before the one that can't be had is given back. */
+  private async oneByOne(callers: Caller[]): Promise<{ outcome: 'acquired'; asked: number; grants: Grant[] } | (Busy & OfKey)> {
+    const asked = performance.now();
+    const grants: Grant[] = [];
+    const undo = async () =>
+      await Promise.all(callers.slice(0, grants.length).map(({ keys, lockId, index }) => this.transitions.release(keys, lockId, 0, '-', index)));
+    for (const caller of callers) {
+      const answer = await this.waiters.tryOnce(caller, -1).catch(async (error: unknown) => {
+        await undo().catch(() => {});
+        return Promise.reject(error);
+      });
+      if (answer.outcome !== 'acquired') {
+        await undo();
+        return { ...(answer as Busy), key: caller.keys.key };
+      }
+      grants.push(answer.grant);
+    }
+    return { outcome: 'acquired', asked, grants };
+  }
+
+  /**
+   * Takes the locks of several keys over, all or none, as one step: each has to be in the state that is asked for, or free.
+   * @throws LockOptionError · RedisLockError
+   */
+  async stealAll(keys: string[], options: StealOptions): Promise<{ outcome: 'stolen'; locks: Lock[] } | (NotStolen & OfKey)> {
+    const callers = this.callers(keys, options);
+    const [condition, value] = stealCondition(options);
+    if (condition === 'fencingToken') throw new LockOptionError('if', 'can be a fencing token for one key only; several have one each');
+    if (this.transitions.calls.apart) throw new LockOptionError('key', 'must be a single one here: on a cluster the locks of several keys can not be taken over in one step');
+    const answer = await this.transitions.stealAll(callers, condition, value);
+    if (answer.outcome !== 'stolen') return answer;
+    const { asked, grants } = answer;
+    return { outcome: 'stolen', locks: callers.map((caller, i) => this.lock(caller, options.hold, { grant: grants[i] as Grant, asked })) };
+  }
+
+  /** One for each key, in the order of their bytes. Each has a lock id of its own, made from that of the whole. */
+  private callers(keys: string[], options: Pick<AcquireOptions, 'ttlMs' | 'owner' | 'hold' | 'renewEveryMs' | 'lockId'>): Caller[] {
+    if (!Array.isArray(keys) || keys.length === 0) throw new LockOptionError('key', 'must be a list with one name at least');
+    const names = [...new Set(keys)].sort((a, b) => Buffer.compare(Buffer.from(a), Buffer.from(b)));
+    if (names.length > MOST_KEYS) throw new LockOptionError('key', `must not be a list of more than ${MOST_KEYS} names, but has ${names.length}`);
+    const base = options.lockId ?? newLockId();
+    return names.map((name, i) => this.caller(name, { ...options, lockId: `${base}.${i}` }));
   }
 
   /**
@@ -115,8 +205,8 @@ export class Locks {
 
   /** What is there, changing nothing. @throws LockOptionError · RedisLockError */
   async status(key: string): Promise<Status> {
-    const { holders, queue, fencingToken } = await this.transitions.status(this.transitions.keys(key));
-    return { key, state: lockState(holders), holders, queue, fencingToken };
+    const status = await this.transitions.status(this.transitions.keys(key));
+    return { key, state: lockState(status.holders, status.done !== undefined), ...status };
   }
 
   /**
@@ -131,7 +221,7 @@ export class Locks {
       names.forEach((name) => seen.add(name));
       const states = keys.map((name) => this.status(name.slice(this.transitions.prefix.length)).catch(skipWhatIsNoLock));
       for (const state of await Promise.all(states)) {
-        if (state && state.state !== 'free') yield state;
+        if (state && state.state !== 'free' && state.state !== 'doneMark') yield state;
       }
     }
   }
@@ -214,7 +304,7 @@ export class Locks {
     await this.transitions.calls.connection.close();
   }
 
-  private caller(key: string, options: Pick<AcquireOptions, 'ttlMs' | 'limit' | 'owner' | 'hold' | 'renewEveryMs' | 'lockId'>): Caller {
+  private caller(key: string, options: Pick<AcquireOptions, 'ttlMs' | 'limit' | 'mode' | 'owner' | 'hold' | 'renewEveryMs' | 'lockId'>): Caller {
     const keys = this.transitions.keys(key);
     const ask = check.ask(options);
     const lockId = options.lockId === undefined ? newLockId() : check.lockId(options.lockId);

@@ -1,5 +1,6 @@
 import type { Reply } from './scripts';
-import type { By, ForeignHolder, Grant, Holder, LossReason, Owner } from './types';
+import type { Busy, BusyReason, By, DoneBefore, DoneMark, ForeignHolder, Grant, Holder, LossReason, Owner } from './types';
+import { SHARED_LIMIT } from './validate';
 
 /** Turns what the scripts answer into the shapes of the API. The scripts' headers say what stands where. */
 
@@ -26,9 +27,24 @@ export function holder(text: string, nowMs: number): Holder {
     ttlMs: Number(ttl),
     renewEveryMs: Number(renew),
     limit: Number(limit),
+    mode: Number(limit) >= SHARED_LIMIT ? 'shared' : 'exclusive',
     owner: owner(who ?? ''),
   };
 }
+
+/** `till at fence owner`, a line break, the result as JSON */
+export function doneMark(text: string): DoneMark {
+  const [, till, at, fence, who, result] = /^(\d+) (\d+) (\d+) (.*)\n(.*)$/.exec(text) ?? [];
+  return {
+    at: Number(at),
+    until: Number(till),
+    fencingToken: Number(fence),
+    owner: owner(who ?? ''),
+    ...(result && { result: JSON.parse(result) as unknown }),
+  };
+}
+
+export const doneBefore = (text: string): DoneBefore => ({ outcome: 'doneBefore', done: doneMark(text) });
 
 export interface Report {
   reason: string;
@@ -45,6 +61,13 @@ export function report(reply: Reply): Report {
   if (foreign !== '') holders.push({ foreign: true, expiresInMs: Number(foreign) });
   return { reason: String(reason), queue: Number(queue), nextMs: Number(nextMs), holders };
 }
+
+/** @param newer owner of the one that came */
+export function superseded(state: Report, newer: string): Busy {
+  return { ...busy(state), reason: 'superseded', newer: owner(newer) };
+}
+
+export const busy = ({ reason, holders, queue }: Report): Busy => ({ outcome: 'busy', reason: reason as BusyReason, holders, queue });
 
 /** { kind, now, reason, at, fence of who has it, owner of who has it } */
 export function loss(reply: Reply): { reason: LossReason; at: number; by?: By } {

@@ -5,7 +5,7 @@ import type { Client } from './connection';
 
 /** The transitions of a lock, one file each in lua/. */
 export type ScriptName =
-  'acquire' | 'heartbeat' | 'release' | 'inherit' | 'leave' | 'look' | 'steal' | 'status' | 'probe' | 'intend';
+  'acquire' | 'acquireAll' | 'heartbeat' | 'release' | 'inherit' | 'leave' | 'look' | 'steal' | 'stealAll' | 'status' | 'probe' | 'intend';
 
 export type Reply = Array<string | number>;
 
@@ -63,14 +63,21 @@ export class Scripts {
     return this.hashRefused || /NOSCRIPT/.test(text);
   }
 
-  /** With the shared parts that it names in lines of the form `-- @include read`. */
   private load(name: ScriptName): Script {
-    const folder = join(__dirname, 'lua');
-    const file = readFileSync(join(folder, `${name}.lua`), 'utf8');
-    const include = (_: string, part: string) => readFileSync(join(folder, 'shared', `${part}.lua`), 'utf8');
-    const source = this.head + file.replace(/^-- @include (\w+)$/gm, include);
+    const source = this.head + text(name);
     const script = { source, sha: createHash('sha1').update(source).digest('hex') };
     this.loaded.set(name, script);
     return script;
   }
+}
+
+/**
+ * A file of lua/ with the shared parts that it names in lines of the form `-- @include read`, and with the whole scripts that
+ * it makes functions of, `-- @script acquire`.
+ */
+function text(name: string): string {
+  const folder = join(__dirname, 'lua');
+  return readFileSync(join(folder, `${name}.lua`), 'utf8')
+    .replace(/^-- @include (\w+)$/gm, (_, part: string) => readFileSync(join(folder, 'shared', `${part}.lua`), 'utf8'))
+    .replace(/^-- @script (\w+)$/gm, (_, script: string) => text(script));
 }

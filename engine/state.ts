@@ -9,9 +9,9 @@ export const isStale = ({ renewEveryMs, silentMs }: Holder) => renewEveryMs > 0 
 const isExpiring = ({ expiresInMs, ttlMs }: Holder) => expiresInMs < Math.min(EXPIRING_MS, ttlMs / 4);
 
 /** One word for a person who looks at a lock. */
-export function lockState(holders: Array<Holder | ForeignHolder>): LockState {
+export function lockState(holders: Array<Holder | ForeignHolder>, isDone: boolean): LockState {
   const [first] = holders;
-  if (!first) return 'free';
+  if (!first) return isDone ? 'doneMark' : 'free';
   if ('foreign' in first) return first.expiresInMs < 0 ? 'noTtl' : 'foreign';
   const own = holders as Holder[];
   if (own.some(isStale)) return 'stale';

@@ -25,8 +25,9 @@ export interface Holder {
   ttlMs: number;
   /** The interval at which it said it would renew; 0 = it announced none. */
   renewEveryMs: number;
-  /** Permits of the key, as this holder asked for. */
+  /** Permits of the key, as this holder asked for; a shared one: a million. */
   limit: number;
+  mode: 'exclusive' | 'shared';
   owner: Owner;
 }
 
@@ -56,6 +57,18 @@ export interface By {
   owner: Owner;
 }
 
+/** What is known of something that was done under a key, see `Locks.acquireOnce`. */
+export interface DoneMark {
+  /** When its holder gave the lock back. */
+  at: number;
+  /** Until when it is remembered. */
+  until: number;
+  fencingToken: number;
+  owner: Owner;
+  /** What that holder left for those who come later. */
+  result?: unknown;
+}
+
 export interface AcquireOptions {
   /** Lease, 10 ms to 30 days. */
   ttlMs: number;
@@ -66,6 +79,20 @@ export interface AcquireOptions {
    * more holders than it asked for.
    */
   limit?: number;
+  /**
+   * `exclusive` (default) or `shared`: any number of shared holders, or one exclusive one. Strictly in the order of arrival:
+   * a waiting exclusive one holds back the shared ones behind it. Not together with `limit`.
+   */
+  mode?: 'exclusive' | 'shared';
+  /**
+   * `turn` (default): everyone who waits is served in turn. `newest`: this one puts earlier ones that wait with `newest`
+   * out of the line (`busy`, reason `superseded`), and is put out by later ones. Needs `waitMs`.
+   */
+  waiting?: 'turn' | 'newest';
+  /** With `newest`: it is served only when nothing newer has come for so long, also where the lock is free. */
+  settleMs?: number;
+  /** With `settleMs`: so long after the first of them at most. */
+  settleAtMostMs?: number;
   owner?: Owner;
   /** Random by default. Printable ASCII without blanks, at most 128 characters. Whoever knows it may renew and release. */
   lockId?: string;
@@ -90,6 +117,9 @@ export interface AcquireOptions {
   /** Ends a wait: the line is left, and a lock granted meanwhile is given back. The call rejects with its reason. */
   signal?: AbortSignal;
 }
+
+/** For several locks at once: exclusive ones, each waited for in turn. */
+export type AcquireAllOptions = Pick<AcquireOptions, 'ttlMs' | 'waitMs' | 'owner' | 'lockId' | 'hold' | 'renewEveryMs' | 'signal'>;
 
 export type StealCondition = 'stale' | 'noTtl' | 'any' | { fencingToken: number };
 
@@ -123,6 +153,7 @@ export type BusyReason =
   | 'held'
   | 'foreign' // something else than Redis Lock holds it
   | 'lineFull'
+  | 'superseded' // a newer one that waits with `newest` came
   | 'otherLimit'; // there is room by the caller's limit, but not by that of a holder
 
 export interface Busy {
@@ -131,6 +162,19 @@ export interface Busy {
   holders: Array<Holder | ForeignHolder>;
   /** Length of the line. */
   queue: number;
+  /** With `superseded`: whose the newer one is. */
+  newer?: Owner;
+}
+
+/** Of `acquireOnce`: what the key stands for was done already. */
+export interface DoneBefore {
+  outcome: 'doneBefore';
+  done: DoneMark;
+}
+
+/** Which of several keys could not be had: nothing is held. */
+export interface OfKey {
+  key: string;
 }
 
 export interface TimedOut {
@@ -198,12 +242,17 @@ export interface NotHeld {
   by?: By;
 }
 
-export type LockState = 'free' | 'held' | 'stale' | 'expiring' | 'noTtl' | 'foreign';
+export type LockState = 'free' | 'held' | 'stale' | 'expiring' | 'noTtl' | 'foreign' | 'doneMark';
 
 export interface Status {
   key: string;
   state: LockState;
+  /** A hundred at most, the newest first. */
   holders: Array<Holder | ForeignHolder>;
+  /** How many hold it. */
+  holderCount: number;
+  /** What the key stands for was done. */
+  done?: DoneMark;
   /** Length of the line. */
   queue: number;
   /** The newest fencing token that was given; 0 = none is known. */

@@ -1,5 +1,5 @@
 import { LONGEST_TIMER } from './line';
-import type { Lock } from './lock';
+import type { Acquired, Lock } from './lock';
 import type { AcquireOptions, Alive, AlreadyReleased, Busy, Lost, NotHeld, Released, TimedOut } from './types';
 
 export type UsingOptions = Omit<AcquireOptions, 'renewEveryMs' | 'hold'>;
@@ -17,7 +17,7 @@ export type UsingResult<T> =
 /** See `Locks.using`. @param acquire told how often the lease will be renewed */
 export async function using<T>(
   ttlMs: number,
-  acquire: (renewEveryMs: number) => Promise<{ outcome: 'acquired'; lock: Lock } | Busy | TimedOut>,
+  acquire: (renewEveryMs: number) => Promise<Acquired | Busy | TimedOut>,
   work: (lock: Lock, signal: AbortSignal) => Promise<T>,
 ): Promise<UsingResult<T>> {
   const renewEveryMs = Math.max(1, Math.floor(ttlMs / 3));
@@ -39,7 +39,7 @@ export async function using<T>(
 }
 
 /** Renews until stopped; the signal is aborted, with the reason, when the lock is lost or its lease may have run out. */
-function keepRenewed(lock: Lock, everyMs: number): { signal: AbortSignal; stop: () => Promise<void> } {
+export function keepRenewed(lock: Lock, everyMs: number): { signal: AbortSignal; stop: () => Promise<void> } {
   const lost = new AbortController();
   let inFlight: Promise<void> | undefined;
   let renewal: NodeJS.Timeout | undefined;

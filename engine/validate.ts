@@ -5,6 +5,9 @@ const DAY = 86_400_000;
 export const LONGEST_TTL = 30 * DAY;
 const SHORTEST_TTL = 10;
 const LONGEST_OWNER = 4096;
+const LONGEST_RESULT = 4096;
+/** A shared lock is a permit of one of so many, see lua/shared/read.lua. */
+export const SHARED_LIMIT = 1_000_000;
 
 /** @throws LockOptionError unless a whole number of ms within the bounds */
 export function duration(option: string, value: number, least: number, most = LONGEST_TTL): number {
@@ -22,6 +25,49 @@ function limit(value = 1): number {
     throw new LockOptionError('limit', `must be a whole number from 1 to 1000, not ${String(value)}`);
   }
   return value;
+}
+
+/** Permits of the key: of a shared lock there is no end. */
+function permits({ limit: value, mode = 'exclusive' }: Pick<AcquireOptions, 'limit' | 'mode'>): number {
+  if (mode !== 'exclusive' && mode !== 'shared') throw new LockOptionError('mode', `must be 'exclusive' or 'shared', not ${JSON.stringify(mode)}`);
+  if (mode === 'exclusive') return limit(value);
+  if (value !== undefined) throw new LockOptionError('limit', 'has no meaning for a shared lock: leave it out, or the mode');
+  return SHARED_LIMIT;
+}
+
+/** How a caller stands in line, as lua/acquire.lua has it from its tenth argument on. @param once see `Locks.acquireOnce` */
+export function policy({ waiting = 'turn', settleMs, settleAtMostMs, waitMs }: Partial<AcquireOptions>, once: boolean): Array<string | number> {
+  if (waiting !== 'turn' && waiting !== 'newest') throw new LockOptionError('waiting', `must be 'turn' or 'newest', not ${JSON.stringify(waiting)}`);
+  const isNewest = waiting === 'newest';
+  if (isNewest && waitMs === undefined) throw new LockOptionError('waiting', "'newest' is about those who wait, so it needs waitMs too");
+  if (settleMs !== undefined && !isNewest) throw new LockOptionError('settleMs', "needs waiting: 'newest'");
+  if (settleAtMostMs !== undefined && settleMs === undefined) throw new LockOptionError('settleAtMostMs', 'needs settleMs');
+  if (!once && !isNewest) return [];
+  const flags = `${once ? 'o' : ''}${isNewest ? 'n' : ''}`;
+  if (settleMs === undefined) return [flags];
+  const settle = duration('settleMs', settleMs, 1);
+  const atMost = settleAtMostMs === undefined ? 0 : duration('settleAtMostMs', settleAtMostMs, settle);
+  return [flags, settle, atMost];
+}
+
+/** What is left with a mark that something was done, as lua/release.lua has it. */
+export function doneArguments({ doneForMs, result }: { doneForMs: number; result?: unknown }): [number, string] {
+  const life = duration('doneForMs', doneForMs, 1);
+  const text = result === undefined ? '' : json(result);
+  if (Buffer.byteLength(text) > LONGEST_RESULT) throw new LockOptionError('result', `must not be larger than ${LONGEST_RESULT} bytes as JSON`);
+  return [life, text];
+}
+
+/** JSON has no raw line break. */
+function json(value: unknown): string {
+  let text: string | undefined;
+  try {
+    text = JSON.stringify(value);
+  } catch {
+    // A circle, or a number that JSON does not know.
+  }
+  if (text === undefined) throw new LockOptionError('result', 'must be a value that JSON can hold');
+  return text;
 }
 
 export function lockId(value: string): string {
@@ -55,11 +101,11 @@ export interface Ask {
   whose: string;
 }
 
-export function ask(options: Pick<AcquireOptions, 'ttlMs' | 'limit' | 'owner' | 'hold' | 'renewEveryMs'>): Ask {
+export function ask(options: Pick<AcquireOptions, 'ttlMs' | 'limit' | 'mode' | 'owner' | 'hold' | 'renewEveryMs'>): Ask {
   return {
     ttlMs: ttl(options.ttlMs),
     owner: options.owner ?? {},
-    terms: `${options.renewEveryMs === undefined ? 0 : duration('renewEveryMs', options.renewEveryMs, 1)} ${limit(options.limit)}`,
+    terms: `${options.renewEveryMs === undefined ? 0 : duration('renewEveryMs', options.renewEveryMs, 1)} ${permits(options)}`,
     whose: `${hold(options.hold)} ${ownerRecord(options.owner)}`,
   };
 }

@@ -4,8 +4,8 @@ import type { LockKeys } from './keys';
 import { Leaving } from './leaving';
 import { Waiter, WaitingLine } from './line';
 import { CLAIM_MS, MOST_IDS, type Caller } from './calls';
-import type { AcquireReply, Transitions, Won } from './transitions';
-import type { Alive, Busy, Grant, Lost, TimedOut } from './types';
+import type { AcquireReply, Left, Transitions, Won } from './transitions';
+import type { Alive, Busy, DoneBefore, Grant, Lost, TimedOut } from './types';
 import { WakeUp, type HandOver } from './wakeup';
 
 /** Granted; with `claim` the lock was handed over, and Redis is being told at this moment that it was taken. */
@@ -19,6 +19,9 @@ export interface WaitOptions {
   confirm: boolean;
   signal: AbortSignal | undefined;
 }
+
+/** See lua/leave.lua. */
+const ONLY_IF_IT_HAS_TO = -1;
 
 /** A message older than this is not trusted without asking: most of the time to claim shall be left. */
 const FRESH_MS = CLAIM_MS / 3;
@@ -35,6 +38,9 @@ export class Waiting {
     this.wakeUp = new WakeUp(transitions.calls.makeSubscriber, {
       onHandOver: (message) => this.handOver(message),
       onLook: (key) => this.line.expect(key, CLAIM_MS),
+      onMore: (key) => this.line.expect(key, 0),
+      onOut: (key, lockId) =>
+        (lockId === '*' ? this.line.all(key) : [this.line.find(key, lockId)]).forEach((waiter) => waiter?.hasPolicy && waiter.out()),
       onListening: () => this.line.keys().forEach((full) => void this.lookForAll(full)),
     });
     this.line = new WaitingLine(
@@ -49,14 +55,14 @@ export class Waiting {
     return this.line.size;
   }
 
-  async tryOnce(caller: Caller, stealAfterMs: number): Promise<Won | Busy> {
+  async tryOnce(caller: Caller, stealAfterMs: number): Promise<Won | Busy | DoneBefore> {
     const reply = await this.transitions.acquire(caller, { waitMs: -1, channel: '-', arrived: 0 }, stealAfterMs);
-    return reply as Won | Busy;
+    return reply as Won | Busy | DoneBefore;
   }
 
   /** @throws the reason of `signal`, once the line is left and a grant given back */
-  async wait(caller: Caller, options: WaitOptions): Promise<Entry | Busy | TimedOut> {
-    const waiter = new Waiter(caller.keys, caller.lockId);
+  async wait(caller: Caller, options: WaitOptions): Promise<Entry | Busy | TimedOut | DoneBefore> {
+    const waiter = new Waiter(caller.keys, caller.lockId, caller.policy !== undefined);
     const { signal } = options;
     const onAbort = () => waiter.interrupt(signal?.reason);
     if (signal) this.aborts.add(signal, onAbort);
@@ -86,8 +92,8 @@ export class Waiting {
     this.wakeUp.close();
   }
 
-  private async inLine(caller: Caller, waiter: Waiter, options: WaitOptions): Promise<Entry | Busy | TimedOut> {
-    const { keys, lockId, index } = caller;
+  private async inLine(caller: Caller, waiter: Waiter, options: WaitOptions): Promise<Entry | Busy | TimedOut | DoneBefore> {
+    const { keys, lockId, index, policy } = caller;
     const started = performance.now();
     const since = this.transitions.calls.now();
     const deadline = started + options.waitMs;
@@ -114,7 +120,7 @@ export class Waiting {
         const again = reply.grant.again && arrived === 0;
         return { ...reply, grant: { ...reply.grant, again, waitedMs: waited() } };
       }
-      if (reply.outcome === 'busy') return reply;
+      if (reply.outcome === 'busy' || reply.outcome === 'doneBefore') return reply;
       arrived = reply.ticket;
       this.wakeUp.open();
       this.line.expect(keys.full, reply.nextMs);
@@ -127,10 +133,20 @@ export class Waiting {
         reply = await this.askAgain(ask, reply);
       } else if (event === 'look') {
         reply = await this.askAgain(ask, reply);
+      } else if (event === 'out') {
+        const asked = performance.now();
+        const leaver = { lockId, index, keepMs: ONLY_IF_IT_HAS_TO, hasPolicy: true };
+        const left = await this.leaving.leave(keys, leaver).catch((error: unknown) =>
+          error instanceof RedisLockError && error.code === 'unavailable' ? undefined : Promise.reject(error),
+        );
+        const settled = settle(left?.result, asked);
+        // It need not leave after all, or Redis can't be asked: back to the old place.
+        reply = settled ?? (await this.askAgain(ask, reply));
       } else if (event === 'deadline') {
         const asked = performance.now();
-        const { grant, report } = await this.leaving.leave(keys, { lockId, index, keepMs: options.keepPlaceMs });
-        if (grant) reply = { outcome: 'acquired', asked, grant };
+        const { result, report } = await this.leaving.leave(keys, { lockId, index, keepMs: options.keepPlaceMs, hasPolicy: policy !== undefined });
+        const settled = settle(result, asked);
+        if (settled) reply = settled;
         else {
           const { queue, holders } = report;
           return { outcome: 'timedOut', waitedMs: waited(), queue, holders, ...(options.keepPlaceMs > 0 && { lockId }) };
@@ -198,13 +214,22 @@ export class Waiting {
     const { keys } = witness;
     const { address } = this.wakeUp;
     const readdress = waiters.some((waiter) => waiter.address !== address);
-    const { nextMs, told, concerned } = await this.transitions.look(keys, address, waiters.map(({ lockId }) => lockId), readdress);
+    const { nextMs, told, unknown, concerned } = await this.transitions.look(keys, address, waiters.map(({ lockId }) => lockId), readdress);
     if (told) waiters.forEach((waiter) => (waiter.address = address));
+    // Redis does not know the one witness: it lost its data, and the others' places with it.
+    if (waiters.length === 1 && unknown) this.line.all(keys.full).forEach((waiter) => waiter.notify());
     for (const id of concerned) {
-      // Redis does not know the one witness: it lost its data, and the others' places with it.
-      if (waiters.length === 1 && witness.lockId === id) this.line.all(keys.full).forEach((waiter) => waiter.notify());
-      else this.line.find(keys.full, id)?.notify();
+      const waiter = this.line.find(keys.full, id);
+      // Those who have to leave do so together.
+      if (waiter?.hasPolicy) waiter.out();
+      else waiter?.notify();
     }
     return nextMs;
   }
+}
+
+/** What one who leaves was told, as an answer to its call; nothing where it just left. */
+function settle(left: Left, asked: number): Won | Busy | DoneBefore | undefined {
+  if (left === undefined || 'outcome' in left) return left;
+  return { outcome: 'acquired', asked, grant: left };
 }

@@ -14,6 +14,10 @@ interface Listener {
   onHandOver(message: HandOver): void;
   /** `look <key>`: the lock was handed to another process, and something will change soon. */
   onLook(key: string): void;
+  /** `more <key>`: there is room for more of the line than one script serves. */
+  onMore(key: string): void;
+  /** `out <lock id> <key>`: this waiter has to leave the line; `out * <key>`: some of this key have to. */
+  onOut(key: string, lockId: string): void;
   /** After every subscription: messages that were sent meanwhile are gone, so everybody has to ask again. */
   onListening(): void;
 }
@@ -101,6 +105,10 @@ export class WakeUp {
       this.listener.onHandOver({ key, lockId, fence: Number(fence), at: Number(at), queue: Number(queue) });
     } else if (text.startsWith('look ')) {
       this.listener.onLook(text.slice(5));
+    } else if (text.startsWith('more ')) {
+      this.listener.onMore(text.slice(5));
     }
+    const out = /^out (\S+) ([\s\S]*)$/.exec(text);
+    if (out) this.listener.onOut(String(out[2]), String(out[1]));
   }
 }

@@ -8,10 +8,12 @@
 --   3 the latest time that an acquire of these ids carried which was given up: it is refused, should it still
 --     arrive; 0 = no such call
 --   4 ms for which it is refused
---   5… for each caller: id, which of KEYS is its index (0 = none), ms for which its place in line is kept (0 = not)
+--   5… for each caller: id, which of KEYS is its index (0 = none), ms for which its place in line is kept (0 = not, -1 =
+--     it leaves only if it has to), '1' = it has a policy (see acquire.lua)
 --
 -- Returns { 'left', now, { … } (shared/answer.lua), for each caller: '' = left, a grant was given back
---           · { fence, ends, ttl } = the lock is its own }
+--           · { fence, ends, ttl } = the lock is its own
+--           · { 'superseded', owner of the newer one } · { 'doneBefore', what was done (open.lua) } }
 --       | { 'wrongType', type }
 -- @include open
 -- @include read
@@ -33,17 +35,26 @@ local function keepPlace(id, keepMs)
   describe(w, keepMs, false)
 end
 
-for i = 5, #ARGV, 3 do
+-- Why one with a policy has to go, if it has.
+local function putOut(id)
+  local text = rcall('HGET', WAIT, id)
+  local w = text and waiter(id, text)
+  if w and w.channel == '^' then return { 'superseded', w.owner } end
+  if w and w.once and done then return { 'doneBefore', done } end
+end
+
+for i = 5, #ARGV, 4 do
   local id, place, keepMs = ARGV[i], tonumber(ARGV[i + 1]), tonumber(ARGV[i + 2])
   local m = byId[id]
-  local result = ''
+  local out = not m and ARGV[i + 3] == '1' and putOut(id)
+  local result = out or ''
   if m and mode == 'take' then
     claim(m)
     renew(m, m.ttl)
     index(id, m.ttl, KEYS[place])
     result = { m.fence, m.ends, m.ttl }
-  elseif not m and keepMs > 0 and rcall('ZSCORE', LINE, id) then
-    keepPlace(id, keepMs)
+  elseif not m and not out and keepMs ~= 0 and rcall('ZSCORE', LINE, id) then
+    if keepMs > 0 then keepPlace(id, keepMs) end
   elseif not m or not (m.ticket == 0 and (mode == 'unclaimed' or m.since < since)) then
     if m then
       remove(m)
@@ -61,7 +72,7 @@ end
 if room() then promote(nil) end
 if gaveBack and fence == before then coverRest() end
 if latest ~= '0' then
-  for i = 5, #ARGV, 3 do
+  for i = 5, #ARGV, 4 do
     -- Out of memory may refuse this one; the latest time that acquire carries still holds.
     rpcall('HSET', LOCK, '!' .. ARGV[i] .. ':' .. latest, nowMs + life)
   end

@@ -8,7 +8,8 @@
 --   3… ids of waiters of it, to learn whether Redis still knows them
 --
 -- Returns { 'look', now, ms to the next change, '1' if messages will go where they were asked to,
---           ids handed to this process, and ids that Redis does not know… }
+--           '1' if Redis does not know one of the ids asked for,
+--           those ids, those that have to leave the line, and ids handed to this process… }
 --       | { 'wrongType', type }
 -- @include open
 -- @include read
@@ -20,13 +21,19 @@ local channel, readdress = ARGV[1], ARGV[2] == '1'
 settle()
 hear(channel)
 local concerned = {}
-local told = '1'
+local told, unknown = '1', '0'
 for i = 3, #ARGV do
   local id = ARGV[i]
   local text = rcall('HGET', WAIT, id)
+  local head = text and string.sub(text, 1, 2)
   if not text then
-    if not byId[id] then concerned[#concerned + 1] = id end
-  elseif readdress and string.sub(text, 1, 2) ~= '- ' then -- who just went and keeps its place stays away
+    if not byId[id] then
+      concerned[#concerned + 1] = id
+      unknown = '1'
+    end
+  elseif head == '^ ' or (done and waiter(id, text).once) then
+    concerned[#concerned + 1] = id -- it has to go
+  elseif readdress and head ~= '- ' then -- who just went and keeps its place stays away
     local set = rpcall('HSET', WAIT, id, channel .. string.match(text, '^%S+(.*)$'))
     if type(set) == 'table' then told = '0' end -- out of memory
   end
@@ -41,4 +48,4 @@ for _, m in ipairs(members) do
     if its == channel or its == 'poll:' .. channel then concerned[#concerned + 1] = m.id end
   end
 end
-return { 'look', nowMs, nextChange(), told, unpack(concerned) }
+return { 'look', nowMs, nextChange(), told, unknown, unpack(concerned) }

@@ -4,6 +4,8 @@
 -- ARGV
 --   1 id  2 fence of the lease (0 = unknown)  3 hold to give back ('-' = all of them)
 --   4 '' = its holder gives it back · why somebody else does, which is remembered to tell the holder
+--   Left out unless what the key stands for is done:
+--   5 ms for which that is remembered  6 its result, a text without a line break
 --
 -- Returns, on the plain path as one text, { 'released', now, '1' if the lease had run out, holds that are left }
 --       | { 'alreadyReleased', now }
@@ -40,6 +42,7 @@ if m then
   if reason == '' then remove(m) else lose(m, reason) end
   claim(m)
   if KEYS[5] then rcall('HDEL', KEYS[5], id) end
+  if ARGV[5] then markDone(m, tonumber(ARGV[5]), ARGV[6] or '') end
   local before = fence
   if queued > 0 or returned then promote(nil) end
   if fence == before then coverRest() end

@@ -9,9 +9,10 @@
 --   6 if      stale | noTtl | fencingToken | any
 --   7 value   stale: ms without heartbeat (-1 = three missed announced renewals); fencingToken: the token; else 0
 --   8 youngest  `any` does not rob a grant younger than so many ms
+--   9 'check' = only say whether it would be stolen; 'also' = take it also where it is free. Both only for one of several.
 --
 -- Returns { 'stolen', now, fence, ends, ttl, record of the robbed, or 'foreign' } | { 'notStolen', … } (shared/answer.lua)
---       | { 'late', now } | { 'wrongType', type }
+--       | { 'would', now } | { 'late', now } | { 'wrongType', type }
 -- @include open
 -- @include read
 -- @include hold
@@ -23,16 +24,18 @@ local latest, condition, argument, youngest = tonumber(ARGV[3]), ARGV[6], tonumb
 if gone[me.id .. ':' .. ARGV[3]] or (latest > 0 and nowMs > latest) then return { 'late', nowMs } end
 settle()
 
+local check = ARGV[9] == 'check'
 local function stolen(m, robbed)
   index(m.id, m.ttl)
   return { 'stolen', nowMs, m.fence, m.ends, m.ttl, robbed }
 end
 
 -- The same call again, its answer having been lost.
-if byId[me.id] then return stolen(byId[me.id], '') end
+if byId[me.id] and not check then return stolen(byId[me.id], '') end
 
 if foreign then
   if condition == 'any' or (condition == 'noTtl' and rcall('PTTL', K) == -1) then
+    if check then return { 'would', nowMs } end
     return stolen(grant(me, me.ttl, 0), 'foreign')
   end
   return report('notStolen', condition == 'noTtl' and 'hasTtl' or 'foreign')
@@ -57,7 +60,11 @@ for _, m in ipairs(members) do
   if m.ends > nowMs and m.ticket == 0 and matches(m) and (not victim or m.beat < victim.beat) then victim = m end
 end
 if not victim then
-  if occupancy(1) == 0 then return report('notStolen', 'free') end
+  if occupancy(1) == 0 then
+    if not ARGV[9] then return report('notStolen', 'free') end
+    if check then return { 'would', nowMs } end
+    return stolen(grant(me, me.ttl, 0), '')
+  end
   local reasons = { stale = 'notStale', noTtl = 'notForeign', fencingToken = 'otherHolder', any = 'tooYoung' }
   return report('notStolen', reasons[condition])
 end
@@ -65,4 +72,5 @@ end
 -- Two permits would have to be taken for this one.
 if not fitsInstead(victim, me.limit) then return report('notStolen', 'otherLimit') end
 
+if check then return { 'would', nowMs } end
 return stolen(takeOver(victim, me))

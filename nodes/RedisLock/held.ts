@@ -29,6 +29,10 @@ export interface HeldLock {
   /** The next Redis Lock node fails when it was lost. */
   stopWhenLost: boolean;
   note: string;
+  /** With Acquire Once: its release after success is remembered as done for so long. */
+  rememberMs?: number;
+  /** Held together with others that hold it shared. */
+  shared?: boolean;
   /** It belongs to the calling execution, which looks after it itself, or does not (no node of it has run here). */
   ofCaller?: 'cared' | 'uncared';
   /** Why it was lost, as a renewal or a resumed run found. */
@@ -38,7 +42,7 @@ export interface HeldLock {
 }
 
 /** How a lock is looked after. */
-export type Care = Pick<HeldLock, 'keepAlive' | 'releaseOnEnd' | 'holdUntil' | 'stopGraceMs' | 'stopWhenLost' | 'note'>;
+export type Care = Pick<HeldLock, 'keepAlive' | 'releaseOnEnd' | 'holdUntil' | 'stopGraceMs' | 'stopWhenLost' | 'note' | 'rememberMs'>;
 
 const CONTEXT = 'redisLock';
 const PLACES = 'redisLockPlaces';
@@ -117,6 +121,7 @@ function careOfBoth(first: Care, second: Care): Care {
     releaseOnEnd, stopGraceMs, stopWhenLost, note,
     keepAlive: first.keepAlive || second.keepAlive,
     holdUntil: Math.max(first.holdUntil, second.holdUntil),
+    rememberMs: first.rememberMs ?? second.rememberMs,
   };
 }
 

@@ -83,7 +83,7 @@ export class Caretaker {
 }
 
 async function settleAtEnd(lock: Lock, held: HeldLock, ending: Ending, waitTill: number): Promise<void> {
-  const { ttlMs, releaseOnEnd, holdUntil, keepAlive, stopGraceMs, ofCaller } = held;
+  const { ttlMs, releaseOnEnd, holdUntil, keepAlive, stopGraceMs, ofCaller, rememberMs } = held;
   // The calling execution goes on and has it.
   if (ofCaller === 'cared') return;
   if (ending === 'waiting') {
@@ -99,7 +99,8 @@ async function settleAtEnd(lock: Lock, held: HeldLock, ending: Ending, waitTill:
     // Code of other nodes may still be running.
     if (releaseOnEnd === 'always') await lock.heartbeat(Math.min(ttlMs, stopGraceMs));
   } else if (releaseOnEnd === 'always' || (releaseOnEnd === 'success' && ending === 'success')) {
-    await lock.release();
+    // A failed one leaves no mark: whoever sends it again gets through.
+    await lock.release(ending === 'success' && rememberMs ? { doneForMs: rememberMs } : undefined);
   }
 }
 

@@ -1,11 +1,11 @@
 import type { IDataObject, INodeExecutionData } from 'n8n-workflow';
-import type { By, ForeignHolder, Holder, Lock, Owner } from '../../engine';
+import type { By, DoneMark, ForeignHolder, Holder, Lock, Owner } from '../../engine';
 
 /** The shapes under the output field (`lock` by default): what an item says about a lock, and what it carries. */
 
 const iso = (ms: number) => new Date(ms).toISOString();
 
-const person = ({ executionId, executionUrl, workflowId, workflowName, nodeName, host, note }: Owner): IDataObject => ({
+export const person = ({ executionId, executionUrl, workflowId, workflowName, nodeName, host, note }: Owner): IDataObject => ({
   executionId,
   executionUrl,
   workflowId,
@@ -27,6 +27,31 @@ export function holderField(holder: Holder | ForeignHolder | undefined): IDataOb
     lastHeartbeatAt: iso(holder.lastHeartbeatAt),
     expiresInSeconds: seconds(holder.expiresInMs),
     fencingToken: holder.fencingToken,
+  };
+}
+
+/** What was done under a key: when, by which execution, and what it left. */
+export const doneField = ({ at, until, owner, fencingToken, result }: DoneMark): IDataObject => ({
+  ...person(owner),
+  at: iso(at),
+  until: iso(until),
+  fencingToken,
+  ...(result === undefined ? {} : { result: result as IDataObject }),
+});
+
+/** How many hold the key, of so many who may. */
+export function permitFields(holders: Array<Holder | ForeignHolder>, count: number, limit = Infinity): IDataObject {
+  const own = holders.filter((holder): holder is Holder => !('foreign' in holder));
+  // The smallest counts, see the guarantees.
+  const limits = [...new Set(own.map((holder) => holder.limit))].sort((a, b) => a - b);
+  const fewest = Math.min(limit, ...limits);
+  if (own.some(({ mode }) => mode === 'shared')) return { holders: count, mode: 'shared' };
+  if (fewest === Infinity || (fewest === 1 && limits.length < 2 && limit === Infinity)) return {};
+  return {
+    holders: count,
+    maxHolders: fewest,
+    freePermits: Math.max(0, fewest - count),
+    ...(limits.length > 1 ? { differentMaxHolders: limits } : {}),
   };
 }
 
@@ -65,6 +90,8 @@ export interface CarriedLock extends IDataObject {
   fencingToken?: number;
   acquiredBy?: string;
   ttlSeconds?: number;
+  /** With Acquire Once: for so long its release is remembered as done. */
+  rememberDoneSeconds?: number;
   /** Execution that it belongs to, and the hold of the node that took it: where a sub-workflow took it for its caller. */
   heldFor?: string;
   hold?: string;

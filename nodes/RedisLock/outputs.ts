@@ -8,6 +8,7 @@ import { itemError } from './execution';
  */
 export const OUTPUTS = {
   acquire: ['Acquired', 'Busy', 'Timed Out'],
+  acquireOnce: ['Acquired', 'Busy', 'Timed Out', 'Done Before'],
   getStatus: ['Status'],
   heartbeat: ['Alive', 'Lost'],
   release: ['Released', 'Not Held'],

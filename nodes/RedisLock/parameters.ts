@@ -1,4 +1,4 @@
-import type { IDataObject, IExecuteFunctions, INodeProperties, INodePropertyOptions } from 'n8n-workflow';
+import type { IDataObject, IExecuteFunctions, INodeProperties, INodePropertyOptions, NodeOperationError } from 'n8n-workflow';
 import { itemError, workflowLimitMs } from './execution';
 import type { Care, ReleaseOnEnd } from './held';
 
@@ -113,6 +113,46 @@ export const callerField: INodeProperties = {
   description: 'Whose locks are meant',
 };
 
+/** What a Release leaves for later deliveries of the same thing. */
+export const doneFields: INodeProperties[] = [
+  {
+    displayName: 'Remember as Done',
+    name: 'markDone',
+    type: 'boolean',
+    default: true,
+    description: 'Whether what Acquire Once took is remembered as done. Switch it off where the work was not done, so that a repetition gets through.',
+  },
+  {
+    displayName: 'Result',
+    name: 'doneResult',
+    type: 'json',
+    default: '',
+    description: 'With Remember as Done: up to 4 kB of JSON that Done Before hands out, such as the ID of what was made',
+  },
+];
+
+const LONGEST_RESULT = 4096;
+
+/** @returns undefined where it is not to be remembered @throws NodeOperationError */
+export function readDone(context: IExecuteFunctions, index: number): { result?: unknown } | undefined {
+  const { markDone = true, doneResult = '' } = readOptions(context, index);
+  if (markDone === false) return undefined;
+  const result = typeof doneResult === 'string' ? parseResult(context, doneResult, index) : doneResult;
+  if (result === undefined || result === null) return {};
+  const bytes = Buffer.byteLength(JSON.stringify(result));
+  if (bytes <= LONGEST_RESULT) return { result };
+  throw itemError(context, `Result (item ${index}) has ${bytes} bytes as JSON, and ${LONGEST_RESULT} are allowed. Leave an ID there, and what it stands for where it is.`, index);
+}
+
+function parseResult(context: IExecuteFunctions, text: string, index: number): unknown {
+  if (text.trim() === '') return undefined;
+  try {
+    return JSON.parse(text) as unknown;
+  } catch {
+    throw itemError(context, `Result (item ${index}) is not JSON: ${show(text.slice(0, 100))}. Write a text in quotation marks, or an object such as { "id": 7 }.`, index);
+  }
+}
+
 const DAY_S = 86_400;
 
 /** @throws NodeOperationError */
@@ -139,6 +179,10 @@ export function readIsForCaller(context: IExecuteFunctions, index: number): bool
   if (owner === 'caller' || owner === 'execution') return owner === 'caller';
   throw itemError(context, `Owner (item ${index}) is ${show(owner)}, which this version does not know. Choose one from the list.`, index);
 }
+
+/** Options are looked for by their names. */
+export const byName = (options: INodeProperties[]): INodeProperties[] =>
+  [...options].sort((a, b) => a.displayName.localeCompare(b.displayName));
 
 /** "Options" of an operation. */
 export const optionsField = (options: INodeProperties[]): INodeProperties => ({
@@ -211,19 +255,27 @@ function parameter(context: IExecuteFunctions, name: string, label: string, inde
 
 /** The key of item `index`. @throws NodeOperationError that names the parameter, the item and the remedy */
 export function readKey(context: IExecuteFunctions, index: number): string {
+  const { key, missing } = readKeyOrNone(context, index);
+  if (missing) throw missing;
+  return key;
+}
+
+/** The same; `missing`: the item has nothing to make its key of. */
+export function readKeyOrNone(context: IExecuteFunctions, index: number): { key: string; missing?: NodeOperationError } {
   const value = parameter(context, 'key', 'Key', index, '');
   const key = typeof value === 'number' || typeof value === 'bigint' ? String(value) : value;
+  const none = (problem: string) => ({ key: '', missing: itemError(context, `Key (item ${index}) ${problem}`, index) });
+  const absent = absence(key);
+  if (absent) return none(absent);
   const problem = keyProblem(key);
   if (problem) throw itemError(context, `Key (item ${index}) ${problem}`, index);
-  const missing = missingPart(context, index);
-  if (missing) {
-    throw itemError(
-      context,
-      `Key (item ${index}) is "${String(key)}": {{ ${missing} }} has no value on this item, so every item without one would share one lock. Check the expression, and filter such items out before this node.`,
-      index,
+  const part = missingPart(context, index);
+  if (part) {
+    return none(
+      `is "${String(key)}": {{ ${part} }} has no value on this item, so every item without one would share one lock. Check the expression, and filter such items out before this node.`,
     );
   }
-  return key as string;
+  return { key: key as string };
 }
 
 /**
@@ -249,16 +301,20 @@ function evaluate(context: IExecuteFunctions, part: string, index: number): unkn
   }
 }
 
-function keyProblem(key: unknown): string | undefined {
+/** A key, or a part of one, that is not there. */
+function absence(key: unknown): string | undefined {
   if (key === undefined || key === null || key === '') {
     return 'is empty. Type a name, such as w4ingest:lock:{{ $json.folder }}, and check that the field it uses exists on this item.';
   }
+  const word = typeof key === 'string' && /(?:^|[^A-Za-z0-9])(undefined|null|NaN)(?:$|[^A-Za-z0-9])/.exec(key)?.[1];
+  return word
+    ? `is "${key}", with "${word}" where a value should be: every item without that value would share one lock. Check the expression, and filter such items out before this node.`
+    : undefined;
+}
+
+function keyProblem(key: unknown): string | undefined {
   if (typeof key !== 'string' || key.includes('[object Object]')) {
     return 'is an object, not a text. Point the expression at one field of it, such as {{ $json.id }}.';
-  }
-  const word = /(?:^|[^A-Za-z0-9])(undefined|null|NaN)(?:$|[^A-Za-z0-9])/.exec(key)?.[1];
-  if (word) {
-    return `is "${key}", with "${word}" where a value should be: every item without that value would share one lock. Check the expression, and filter such items out before this node.`;
   }
   if (key.startsWith('=') || /\{\{.*\}\}/s.test(key)) {
     return `is "${key}", an expression that was not evaluated. Switch the field from Fixed to Expression.`;
@@ -298,7 +354,7 @@ export function toMs(
   return Math.ceil(value * 1000);
 }
 
-const show = (value: unknown) => (typeof value === 'string' ? `"${value}"` : String(value));
+export const show = (value: unknown) => (typeof value === 'string' ? `"${value}"` : String(value));
 
 /** @param remedy what to do where it is empty */
 export function readText(

@@ -127,7 +127,7 @@ function fieldTaken(context: IExecuteFunctions, field: string, index: number): N
 export function asNodeError(context: IExecuteFunctions, error: unknown, index: number): NodeOperationError {
   if (error instanceof NodeOperationError) return error;
   if (error instanceof LockOptionError) {
-    const label = error.option === 'key' ? 'Key' : error.option;
+    const label = error.option.charAt(0).toUpperCase() + error.option.slice(1);
     return itemError(context, `${label} (item ${index}) ${error.message.replace(/^\w+: /, '')}.`, index);
   }
   if (error instanceof RedisLockError) {

@@ -1,5 +1,5 @@
 import type { IDataObject, IExecuteFunctions } from 'n8n-workflow';
-import type { AcquireOptions, Lock, Locks, Owner } from '../../engine';
+import { LockOptionError, type AcquireOptions, type Busy, type ForeignHolder, type Holder, type Lock, type Locks, type Owner } from '../../engine';
 import type { Redis } from './connection';
 import { callerOf, endsHere, hint, isConnected, itemError, ownerOf, type CallingExecution } from './execution';
 import { placesOf, type HeldLocks, type Care, type HeldLock } from './held';
@@ -63,7 +63,7 @@ export function refuseLockForNobody(context: IExecuteFunctions, { caller }: Part
 }
 
 /** Tells what the user would else have to find out: where the lock is looked after less well than he may think. */
-export function warnOfCare(context: IExecuteFunctions, { told }: Own, { keepAlive, releaseOnEnd }: Care): void {
+export function warnOfCare(context: IExecuteFunctions, { told }: Own, { keepAlive, releaseOnEnd, rememberMs }: Care): void {
   if (told === 'not' && (keepAlive || releaseOnEnd !== 'never')) {
     hint(context, 'This n8n does not tell when an execution ends, so the lock is neither kept alive nor released then. Use Heartbeat nodes, and Release on every path.');
   } else if (told === 'only' && (keepAlive || releaseOnEnd === 'success')) {
@@ -71,6 +71,9 @@ export function warnOfCare(context: IExecuteFunctions, { told }: Own, { keepAliv
   }
   if (endsHere(context) && releaseOnEnd !== 'never') {
     hint(context, 'The execution of this step ends here, so the lock is given back at once. To see it held, execute the whole workflow.');
+  }
+  if (rememberMs !== undefined && told !== 'withStatus') {
+    hint(context, 'This n8n does not tell whether an execution succeeded, so nothing is remembered as done at its end. Put a Release where the work is done.');
   }
   const wait = unattendedWait(context);
   if (keepAlive && wait) {
@@ -86,17 +89,24 @@ function unattendedWait(context: IExecuteFunctions): string | undefined {
 }
 
 /** A record of a lock that was granted to that party. */
-export function record(party: Party, lock: { key: string; lockId: string; fencingToken: number; ttlMs: number }, { told }: Own, care: Care): HeldLock {
+export function record(party: Party, lock: { key: string; lockId: string; fencingToken: number; ttlMs: number }, { told }: Own, care: Care, shared = false): HeldLock {
   const { key, lockId, fencingToken, ttlMs } = lock;
   const { owner, hold, held, caller } = party;
-  const common = { key, lockId, fencingToken, ttlMs, ...care, executionId: owner.executionId, process: THIS_PROCESS };
+  const common = { key, lockId, fencingToken, ttlMs, ...(shared && { shared }), ...care, executionId: owner.executionId, process: THIS_PROCESS };
   if (!caller) return held.add({ ...common, keepAlive: care.keepAlive && told !== 'not' }, hold);
   caller.held?.add(common, hold);
   return held.add({ ...common, ofCaller: caller.held ? 'cared' : 'uncared' }, hold);
 }
 
-type Acquired = Awaited<ReturnType<Locks['acquire']>>;
-export type Taken = Acquired | (Omit<Extract<Acquired, { outcome: 'busy' }>, 'reason'> & { reason: 'heldByCaller' });
+/** One execution can't hold a lock shared and exclusively. */
+class OtherMode extends LockOptionError {
+  constructor(key: string, shared: boolean) {
+    super('mode', `is ${shared ? 'Shared' : 'Exclusive'}, but this execution holds "${key}" ${shared ? 'exclusively' : 'shared'} already. Release it first, or take it exclusively from the start`);
+  }
+}
+
+type Acquired = Awaited<ReturnType<Locks['acquireOnce']>>;
+export type Taken = Exclude<Acquired, { outcome: 'busy' }> | (Omit<Busy, 'reason'> & { reason: Busy['reason'] | 'heldByCaller' });
 
 /** Another hold on a lock that the party has, or a new lock. @throws RedisLockError · the reason of `signal` */
 export async function take(context: IExecuteFunctions, redis: Redis, own: Own, party: Party, key: string, options: AcquireOptions, care: Care): Promise<Taken> {
@@ -105,25 +115,29 @@ export async function take(context: IExecuteFunctions, redis: Redis, own: Own, p
   const renewal = care.keepAlive && own.told !== 'not' ? { renewEveryMs: renewEveryMs(options.ttlMs) } : {};
   const again = await takeAgain(locks, own, party, key, options, care);
   if (again) return again;
+  // A workflow can't look after a lease that is shorter than what it was told: it goes on once Redis has confirmed it.
   const asked: AcquireOptions = { ...options, ...renewal, owner, hold, confirm: true };
   // Who waits for the execution that waits for him waits for ever.
   const caller = party.caller ? undefined : callerOf(context);
-  if (caller?.waits) {
-    const answer = await locks.acquire(key, { ...asked, waitMs: undefined, keepPlaceMs: undefined });
-    const byCaller = answer.outcome === 'busy' && answer.holders.some((holder) => 'owner' in holder && isOf(holder.owner, owner.instanceId, caller));
-    if (answer.outcome === 'busy' && byCaller) return { ...answer, reason: 'heldByCaller' as const };
-    if (answer.outcome !== 'busy' || asked.waitMs === undefined) return noted(answer, own, party, care);
+  const isCaller = (holder: Holder | ForeignHolder) => caller !== undefined && 'owner' in holder && isOf(holder.owner, owner.instanceId, caller);
+  if (caller?.waits && asked.waitMs !== undefined) {
+    const { holders, queue } = await locks.status(key);
+    const inTheWay = holders.some((holder) => isCaller(holder) && !(asked.mode === 'shared' && 'mode' in holder && holder.mode === 'shared'));
+    if (inTheWay && holders.length >= (asked.limit ?? 1)) return { outcome: 'busy', reason: 'heldByCaller', holders, queue };
   }
-  // A workflow can't look after a lease that is shorter than what it was told: it goes on once Redis has confirmed it.
-  return noted(await waitInPlace(context, redis, key, asked), own, party, care);
+  const answer = await waitInPlace(context, redis, key, asked, care.rememberMs !== undefined);
+  if (answer.outcome === 'busy' && caller?.waits && answer.holders.some(isCaller)) return { ...answer, reason: 'heldByCaller' };
+  if (answer.outcome === 'acquired') record(party, answer.lock, own, care, asked.mode === 'shared');
+  return answer;
 }
 
 /** Waits in the place of an earlier wait that timed out, if that was kept. */
-async function waitInPlace(context: IExecuteFunctions, { locks, server }: Redis, key: string, options: AcquireOptions): Promise<Acquired> {
+async function waitInPlace(context: IExecuteFunctions, { locks, server }: Redis, key: string, options: AcquireOptions, once: boolean): Promise<Acquired> {
   const places = placesOf(context);
   const name = JSON.stringify([server, key]);
   const lockId = options.keepPlaceMs === undefined ? undefined : places[name];
-  const answer = await locks.acquire(key, { ...options, ...(lockId !== undefined && { lockId }) });
+  const asked = { ...options, ...(lockId !== undefined && { lockId }) };
+  const answer = await (once ? locks.acquireOnce(key, asked) : locks.acquire(key, asked));
   if (answer.outcome === 'timedOut' && answer.lockId !== undefined) places[name] = answer.lockId;
   else delete places[name];
   return answer;
@@ -132,15 +146,12 @@ async function waitInPlace(context: IExecuteFunctions, { locks, server }: Redis,
 const isOf = (owner: Owner, instanceId: string | undefined, { executionId }: CallingExecution) =>
   owner.executionId === executionId && owner.instanceId === instanceId;
 
-function noted(answer: Acquired, own: Own, party: Party, care: Care): Acquired {
-  if (answer.outcome === 'acquired') record(party, answer.lock, own, care);
-  return answer;
-}
-
-async function takeAgain(locks: Locks, own: Own, party: Party, key: string, { ttlMs }: AcquireOptions, care: Care): Promise<{ outcome: 'acquired'; lock: Lock } | undefined> {
+async function takeAgain(locks: Locks, own: Own, party: Party, key: string, { ttlMs, mode }: AcquireOptions, care: Care): Promise<{ outcome: 'acquired'; lock: Lock } | undefined> {
   const { owner, hold, held, caller } = party;
   const known = caller ? (caller.held?.byKey(key) ?? (await inIndex(locks, owner, key))) : held.byKey(key);
   if (!known) return undefined;
+  const shared = mode === 'shared';
+  if (known.lost === undefined && (known.shared === true) !== shared) throw new OtherMode(key, shared);
   const lock = locks.resume(key, { ...known, hold, owner });
   // The lease of a caller is not made shorter by one whom it called.
   const wanted = caller ? Math.max(ttlMs, known.ttlMs ?? 0) : ttlMs;
@@ -152,15 +163,18 @@ async function takeAgain(locks: Locks, own: Own, party: Party, key: string, { tt
     return undefined;
   }
   const { fencingToken, expiresAt } = beat;
-  record(party, { key, lockId: known.lockId, fencingToken, ttlMs: beat.ttlMs }, own, care);
+  record(party, { key, lockId: known.lockId, fencingToken, ttlMs: beat.ttlMs }, own, care, shared);
   Object.assign(lock.grant, { fencingToken, expiresAt, ttlMs: beat.ttlMs });
   return { outcome: 'acquired', lock };
 }
 
 /** A lock of the calling execution that no node of it in this process knows of. */
-async function inIndex(locks: Locks, { instanceId, executionId }: Owner, key: string): Promise<{ lockId: string; ttlMs?: number; fencingToken?: number } | undefined> {
+async function inIndex(locks: Locks, { instanceId, executionId }: Owner, key: string): Promise<{ lockId: string; ttlMs?: number; fencingToken?: number; shared?: boolean; lost?: string } | undefined> {
   if (!instanceId || !executionId) return undefined;
-  return (await locks.heldBy({ instanceId, executionId })).find((entry) => entry.key === key);
+  const entry = (await locks.heldBy({ instanceId, executionId })).find((each) => each.key === key);
+  if (!entry) return undefined;
+  const { holders } = await locks.status(key);
+  return { ...entry, shared: holders.some((holder) => 'mode' in holder && holder.mode === 'shared') };
 }
 
 /** Gives back what a run of the node was granted and will not use. With Redis away that takes its time limit, and the leases end by themselves. */

@@ -1,4 +1,4 @@
--- Answers that several scripts give. Needs read.lua.
+-- Answers that several scripts give. Needs read.lua and line.lua.
 
 -- Milliseconds until the soonest lease ends and the line can move; -1 when nothing will end by itself.
 local function nextChange()
@@ -8,6 +8,9 @@ local function nextChange()
     local left = m.ends - nowMs
     if left > 0 and (soonest < 0 or left < soonest) then soonest = left end
   end
+  local waits = newestWaiter()
+  local settles = waits and waits.settled - nowMs or 0
+  if settles > 0 and (soonest < 0 or settles < soonest) then soonest = settles end
   return soonest
 end
 

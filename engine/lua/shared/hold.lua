@@ -73,9 +73,17 @@ local function fate(id, token)
   return { reason, nowMs, by and by.fence or 0, by and by.owner or '' }
 end
 
--- The companions outlive the longest lease by the retention of the fencing token.
+-- The companions outlive the longest lease by the retention of the fencing token, and last as long as what was done is
+-- remembered.
 local function keepCompanion()
-  rcall('PEXPIRE', LOCK, longest(nowMs) - nowMs + RETENTION)
+  rcall('PEXPIRE', LOCK, math.max(longest(nowMs) - nowMs + RETENTION, doneTill() - nowMs))
+end
+
+-- Remembers for so many ms that what the key stands for was done, by the holder `m`.
+local function markDone(m, forMs, result)
+  done = table.concat({ int(nowMs + forMs), int(nowMs), int(m.fence), m.owner }, ' ') .. '\n' .. result
+  rcall('HSET', LOCK, 'done', done)
+  keepCompanion()
 end
 
 -- What a caller asks for: {id, ttl, renew, limit, holds, owner}. @param terms 'renew limit' @param whose 'holds owner'
@@ -84,6 +92,9 @@ local function asked(id, ttl, terms, whose)
   local holds, owner = string.match(whose, '^(%S+) (.*)$')
   return { id = id, ttl = tonumber(ttl), renew = tonumber(renew), limit = tonumber(limit), holds = holds, owner = owner }
 end
+
+-- So many members that ran out may wait for their revival beside the living ones, where there is no lower limit.
+local RUN_OUT = 64
 
 -- The fencing token of the next grant.
 local function nextToken()
@@ -96,8 +107,8 @@ local function grant(w, lease, ticket)
   local token = nextToken()
   local ends = nowMs + lease
   rcall('SET', K, token, 'PXAT', longest(ends))
-  local _, limit = occupancy(w.limit)
-  while #members >= limit do
+  local living, limit = occupancy(w.limit)
+  while #members >= math.min(limit, living + RUN_OUT) do
     local oldest
     for _, member in ipairs(members) do
       if member.ends <= nowMs and (not oldest or member.ends < oldest.ends) then oldest = member end

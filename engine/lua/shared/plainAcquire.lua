@@ -18,7 +18,8 @@ do
   local us = time[1] .. string.sub('00000' .. time[2], -6)
   local ms = string.sub(us, 1, -4)
   local latest = ARGV[3]
-  if plain and (latest == '0' or tonumber(ms) <= tonumber(latest)) and rcall('HLEN', WAIT) == 0 then
+  -- Who lets things settle first (ARGV[11]) goes to the line.
+  if plain and not ARGV[11] and (latest == '0' or tonumber(ms) <= tonumber(latest)) and rcall('HLEN', WAIT) == 0 then
     local token = us
     if fence >= tonumber(us) then token = string.format('%.0f', fence + 1) end
     local ends = string.format('%.0f', ms + ttl)

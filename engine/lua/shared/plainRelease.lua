@@ -9,7 +9,7 @@ do
   local hold = ARGV[3]
   local us = time[1] .. string.sub('00000' .. time[2], -6)
   local ms = string.sub(us, 1, -4)
-  if token and ARGV[4] == '' and (ARGV[2] == '0' or ARGV[2] == token) and (hold == '-' or holds == '-' or holds == hold) and tonumber(ends) > tonumber(ms) and rpcall('GET', K) == token then
+  if token and ARGV[4] == '' and not ARGV[5] and (ARGV[2] == '0' or ARGV[2] == token) and (hold == '-' or holds == '-' or holds == hold) and tonumber(ends) > tonumber(ms) and rpcall('GET', K) == token then
     local queued = rcall('HLEN', WAIT)
     local handed = false
     if queued == 0 then

@@ -22,6 +22,7 @@ if type(value) == 'table' then
 end
 
 local fence, floor, lost = nil, 0, ''
+local done, newestId
 local members, byId = {}, {}
 local silent, gone = {}, {}
 
@@ -54,6 +55,10 @@ do
       floor = tonumber(text)
     elseif field == 'lost' then
       lost = text
+    elseif field == 'done' then
+      done = text
+    elseif field == 'newest' then
+      newestId = text
     end
   end
 end
@@ -72,6 +77,16 @@ local function revocation(member)
   if foreign then return 'keyOverwritten' end
   if not value and member.ends > nowMs then return 'keyDeleted' end
 end
+
+-- A shared lock is a permit of one of so many: it lets in others that are shared, and nobody who would be alone.
+local SHARED = 1000000
+
+-- What was done is remembered for a time.
+local function doneTill()
+  return done and tonumber(string.match(done, '^%d+')) or 0
+end
+local forgotten = done and doneTill() <= nowMs
+if forgotten then done = nil end
 
 -- How many hold it, and the fewest that one of them or `limit` allows. A holder is never made one of more than it asked for.
 local function occupancy(limit)

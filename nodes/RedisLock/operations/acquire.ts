@@ -1,13 +1,13 @@
-import type { INodeProperties } from 'n8n-workflow';
-import type { Lock } from '../../../engine';
+import type { IDataObject, INodeProperties } from 'n8n-workflow';
+import type { Lock, Locks } from '../../../engine';
 import type { Redis } from '../connection';
 import { hint, itemError, stopSignal } from '../execution';
-import { acquiredFields, holderField, type CarriedLock } from '../lockField';
+import { acquiredFields, doneField, holderField, permitFields, type CarriedLock } from '../lockField';
 import type { Own } from '../lookAfter';
-import { careFields, keyField, noteField, optionsField, outputField, readIsForCaller, ttlField } from '../parameters';
+import { byName, careFields, keyField, noteField, optionsField, outputField, readIsForCaller, ttlField } from '../parameters';
 import { asNodeError, groupByKey, withOuter, type OperationModule, type Run } from '../run';
 import { partyFields, partyOf, refuseLockForNobody, undo, warnOfCare, type Party } from '../take';
-import { contend, keepPlaceField, onTimeoutField, readContending, settleLoser, stealIfStaleField, whenBusyFields, type Answer, type Contending } from './contend';
+import { contend, keepPlaceField, onTimeoutField, permitFieldsOfAcquire, policyFields, readContending, settleLoser, stealIfStaleField, whenBusyFields, type Answer, type Contending } from './contend';
 
 export const description: INodeProperties[] = [
   keyField,
@@ -20,11 +20,13 @@ export const description: INodeProperties[] = [
     type: 'notice',
     default: '',
   },
-  optionsField([...careFields, keepPlaceField, noteField, onTimeoutField, outputField, stealIfStaleField]),
+  optionsField(byName([...careFields, keepPlaceField, noteField, onTimeoutField, outputField, ...permitFieldsOfAcquire, ...policyFields, stealIfStaleField])),
 ];
 
-interface Request extends Contending {
+export interface Request extends Contending {
   forCaller: boolean;
+  /** There is nothing to lock by, and the item goes on without. */
+  unprotected?: boolean;
 }
 
 export const acquire: OperationModule<Request> = { description, read, execute };
@@ -33,8 +35,9 @@ function read({ context }: Run, index: number): Request {
   return { ...readContending(context, index), forCaller: readIsForCaller(context, index) };
 }
 
-async function execute(run: Run, requests: Map<number, Request>, redis: Redis, own: Own): Promise<void> {
+export async function execute(run: Run, requests: Map<number, Request>, redis: Redis, own: Own): Promise<void> {
   const { context, results } = run;
+  letPass(run, requests);
   const groups = groupByKey(requests);
   for (const [, members] of groups) refuseUnequal(run, members);
   const parties = new Map<string, Party>();
@@ -54,9 +57,10 @@ async function execute(run: Run, requests: Map<number, Request>, redis: Redis, o
       const first = members.find(([index]) => !results.has(index));
       if (!first || !party) continue;
       const answer = await contend(context, redis, own, party, first[1], started, stop.signal);
+      const permits = answer.outcome === 'acquired' ? await permitsOf(redis.locks, first[1]) : {};
       if (answer.outcome === 'failed' && stop.signal.aborted) throw answer.error;
       if (answer.outcome === 'acquired' && !answer.lock.grant.again) granted.push({ lock: answer.lock, party });
-      for (const [index, request] of members) if (!results.has(index)) settle(run, index, request, answer, party);
+      for (const [index, request] of members) if (!results.has(index)) settle(run, index, request, answer, party, permits);
     }
     // Stopped as the answer came: nobody would use what was granted.
     stop.signal.throwIfAborted();
@@ -82,8 +86,8 @@ function prepare({ context, results }: Run, redis: Redis, own: Own, parties: Map
   }
 }
 
-function settle(run: Run, index: number, request: Request, answer: Answer, party: Party): void {
-  const { key } = request;
+function settle(run: Run, index: number, request: Request, answer: Answer, party: Party, permits: IDataObject): void {
+  const { key, care } = request;
   const { context, results } = run;
   const node = context.getNode().name;
   const [outer] = run.open(index);
@@ -91,11 +95,30 @@ function settle(run: Run, index: number, request: Request, answer: Answer, party
     results.fail(index, asNodeError(context, answer.error, index));
   } else if (answer.outcome === 'acquired') {
     const { lockId } = answer.lock;
-    const lock = { ...acquiredFields(key, answer.lock), acquiredBy: node, ...partyFields(party), ...grantFields(answer.lock.grant) };
+    const lock = { ...acquiredFields(key, answer.lock), acquiredBy: node, ...partyFields(party), ...permits, ...grantFields(answer.lock.grant), ...(care.rememberMs ? { rememberDoneSeconds: care.rememberMs / 1000 } : {}) };
     results.put(index, 'Acquired', withOuter(lock, sameLock(outer, lockId, node)));
+  } else if (answer.outcome === 'doneBefore') {
+    results.put(index, 'Done Before', withOuter({ acquired: false, key, reason: 'doneBefore', done: doneField(answer.done) }, outer));
   } else {
     settleLoser(run, index, request, answer);
   }
+}
+
+/** Without a key, where that was chosen: on as if there were no lock. */
+function letPass(run: Run, requests: Map<number, Request>): void {
+  for (const [index, { unprotected }] of [...requests]) {
+    if (!unprotected) continue;
+    requests.delete(index);
+    run.results.put(index, 'Acquired', withOuter({ acquired: false, protected: false, deduplicated: false, reason: 'keyMissing' }, run.open(index)[0]));
+  }
+}
+
+/** How many hold it, where more than one may. Asked for by itself: it costs nobody who wants a mutex. */
+async function permitsOf(locks: Locks, { key, limit, shared }: Request): Promise<IDataObject> {
+  if (!shared && limit === 1) return {};
+  // The lock is there whether this is known or not.
+  const status = await locks.status(key).catch(() => undefined);
+  return status ? permitFields(status.holders, status.holderCount, limit) : {};
 }
 
 const grantFields = ({ again, robbed }: Lock['grant']) => ({
@@ -108,12 +131,23 @@ function sameLock(outer: CarriedLock | undefined, lockId: string, node: string):
   return outer?.lockId === lockId && outer.acquiredBy === node ? outer.outer : outer;
 }
 
-/** One lock can't have two leases. */
+const inSeconds = (ms: number | undefined) => (ms === undefined ? 'none' : `${ms / 1000} s`);
+/** What equal keys of one run must have in common: one lock can't have two leases. */
+const TERMS: Array<[string, (request: Request) => string]> = [
+  ['TTL', ({ ttlMs }) => inSeconds(ttlMs)],
+  ['Max Holders', ({ limit }) => String(limit ?? 1)],
+  ['Mode', ({ shared }) => (shared ? 'Shared' : 'Exclusive')],
+  ['Remembered as Done for', ({ care }) => inSeconds(care.rememberMs)],
+];
+
 function refuseUnequal({ context, results }: Run, members: Array<[number, Request]>): void {
   const [first] = members;
-  for (const [index, { key, ttlMs }] of members) {
-    if (!first || ttlMs === first[1].ttlMs) continue;
-    const message = `TTL (item ${index}) is ${ttlMs / 1000} s, but item ${first[0]} asks for the same key "${key}" with ${first[1].ttlMs / 1000} s. Give equal keys the same TTL.`;
+  if (!first) return;
+  for (const [index, request] of members) {
+    const differs = TERMS.find(([, of]) => of(request) !== of(first[1]));
+    if (!differs) continue;
+    const [label, of] = differs;
+    const message = `${label} (item ${index}) is ${of(request)}, but item ${first[0]} asks for the same key "${request.key}" with ${of(first[1])}. Give equal keys the same ${label}.`;
     results.fail(index, itemError(context, message, index));
   }
 }

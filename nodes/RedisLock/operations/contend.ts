@@ -3,11 +3,13 @@ import { RedisLockError } from '../../../engine';
 import type { Redis } from '../connection';
 import { itemError } from '../execution';
 import type { Care } from '../held';
-import { holderField } from '../lockField';
+import { holderField, person } from '../lockField';
 import type { Own } from '../lookAfter';
-import { readCare, readKey, readOptions, readSeconds, toMs } from '../parameters';
+import { readCare, readKey, readOptions, readSeconds, show, toMs } from '../parameters';
 import { asNodeError, withOuter, type Run } from '../run';
 import { take, type Party, type Taken } from '../take';
+
+const MOST_HOLDERS = 1000;
 
 /** What Acquire and Run Workflow have in common: how a lock is asked for, and what is said of one that was not had. */
 
@@ -66,6 +68,58 @@ export const stealIfStaleField: INodeProperties = {
   description: 'Take the lock over from a holder that sent no Heartbeat for so many seconds. 0: never. Longer than the longest gap between two Heartbeats.',
 };
 
+export const permitFieldsOfAcquire: INodeProperties[] = [
+  {
+    displayName: 'Max Holders',
+    name: 'maxHolders',
+    type: 'number',
+    typeOptions: { minValue: 1, maxValue: MOST_HOLDERS },
+    default: 1,
+    description: 'How many executions may hold the lock at once, for example for the calls that an API takes in parallel. Nodes that share a key should have the same number here; of different ones the smallest counts.',
+  },
+  {
+    displayName: 'Mode',
+    name: 'mode',
+    type: 'options',
+    default: 'exclusive',
+    options: [
+      { name: 'Exclusive', value: 'exclusive', description: 'Nobody else holds the lock at the same time' },
+      { name: 'Shared', value: 'shared', description: 'Others that hold it shared are let in too, an exclusive one is not: for those who only read' },
+    ],
+    description: 'Whether others may hold the lock at the same time',
+  },
+];
+
+export const policyFields: INodeProperties[] = [
+  {
+    displayName: 'Settle At Most',
+    name: 'settleAtMost',
+    type: 'number',
+    typeOptions: { minValue: 0 },
+    default: 0,
+    description: 'Seconds after the first of a burst at which the newest enters although newer ones keep coming. 0: never.',
+  },
+  {
+    displayName: 'Settle Time',
+    name: 'settleTime',
+    type: 'number',
+    typeOptions: { minValue: 0 },
+    default: 0,
+    description: 'With Only the Newest: enter only when nothing newer has come for so many seconds, also where the lock is free. Shorter than Max Wait.',
+  },
+  {
+    displayName: 'Waiting',
+    name: 'waitingPolicy',
+    type: 'options',
+    default: 'turn',
+    options: [
+      { name: 'Everyone in Turn', value: 'turn', description: 'First come, first served' },
+      { name: 'Only the Newest', value: 'newest', description: 'A later one sends earlier ones that wait with this option out through Busy, with lock.reason = superseded. For updates of which only the last matters.' },
+    ],
+    description: 'Who is served of those that wait in line',
+  },
+];
+
 export interface Contending {
   key: string;
   ttlMs: number;
@@ -75,23 +129,69 @@ export interface Contending {
   care: Care;
   stealIfStaleMs?: number;
   keepPlaceMs?: number;
+  limit?: number;
+  shared: boolean;
+  /** Only the newest of those that wait is served. */
+  newest?: { settleMs?: number; settleAtMostMs?: number };
 }
 
-/** @throws NodeOperationError */
-export function readContending(context: IExecuteFunctions, index: number): Contending {
+/** Where nobody may go on without the lock. */
+export function withoutContinue(field: INodeProperties): INodeProperties {
+  return { ...field, options: field.options?.filter((option) => !('value' in option) || option.value !== 'continue') };
+}
+
+/** @param key where it is not that of the item @throws NodeOperationError */
+export function readContending(context: IExecuteFunctions, index: number, key?: string): Contending {
   const options = readOptions(context, index);
   const staleAfter = toMs(context, options.stealIfStaleAfter ?? 0, 'Steal If Stale After', index, { least: 0 });
   const keepPlace = toMs(context, options.keepPlace ?? 0, 'Keep Place in Line', index, { least: 0 });
   const waits = context.getNodeParameter('whenBusy', index, 'skip') === 'wait';
+  const waitMs = waits ? readSeconds(context, 'maxWait', 'Max Wait', index, { least: 0 }) : undefined;
   return {
-    key: readKey(context, index),
+    key: key ?? readKey(context, index),
     ttlMs: readSeconds(context, 'ttl', 'TTL', index, { least: 1 }),
-    waitMs: waits ? readSeconds(context, 'maxWait', 'Max Wait', index, { least: 0 }) : undefined,
+    waitMs,
+    ...readPermits(context, options, index),
+    newest: readNewest(context, options, waitMs, index),
     onTimeout: (options.onTimeout as string | undefined) ?? 'output',
     care: readCare(context, index),
     stealIfStaleMs: staleAfter > 0 ? staleAfter : undefined,
     keepPlaceMs: waits && keepPlace > 0 ? keepPlace : undefined,
   };
+}
+
+function readPermits(context: IExecuteFunctions, { maxHolders = 1, mode = 'exclusive' }: IDataObject, index: number): Pick<Contending, 'limit' | 'shared'> {
+  const limit = Number(maxHolders);
+  if (!Number.isInteger(limit) || limit < 1 || limit > MOST_HOLDERS || maxHolders === '' || typeof maxHolders === 'boolean') {
+    throw itemError(context, `Max Holders (item ${index}) must be a whole number from 1 to ${MOST_HOLDERS}, not ${show(maxHolders)}.`, index);
+  }
+  if (mode !== 'exclusive' && mode !== 'shared') {
+    throw itemError(context, `Mode (item ${index}) is ${show(mode)}, which this version does not know. Choose one from the list.`, index);
+  }
+  if (mode === 'exclusive') return { limit, shared: false };
+  if (limit > 1) {
+    throw itemError(context, `Mode (item ${index}) is Shared, which lets in any number, so it can't go together with Max Holders ${limit}. Remove one of the two.`, index);
+  }
+  return { shared: true };
+}
+
+function readNewest(context: IExecuteFunctions, options: IDataObject, waitMs: number | undefined, index: number): Contending['newest'] {
+  const { waitingPolicy = 'turn' } = options;
+  const settleMs = toMs(context, options.settleTime ?? 0, 'Settle Time', index, { least: 0 });
+  const settleAtMostMs = toMs(context, options.settleAtMost ?? 0, 'Settle At Most', index, { least: 0 });
+  const refuse = (problem: string) => itemError(context, problem.replace('#', `(item ${index})`), index);
+  if (waitingPolicy !== 'turn' && waitingPolicy !== 'newest') {
+    throw refuse(`Waiting # is ${show(waitingPolicy)}, which this version does not know. Choose one from the list.`);
+  }
+  if (waitingPolicy === 'turn') {
+    if (settleMs > 0 || settleAtMostMs > 0) throw refuse('Settle Time # is for Waiting: Only the Newest. Choose that, or remove Settle Time and Settle At Most.');
+    return undefined;
+  }
+  if (waitMs === undefined) throw refuse('Waiting # is Only the Newest, but When Busy does not wait. Choose When Busy: Wait in Line.');
+  if (settleMs >= waitMs && settleMs > 0) throw refuse(`Settle Time # must be shorter than Max Wait (${waitMs / 1000} s): else every item times out. Wait longer.`);
+  if (settleAtMostMs > 0 && settleMs === 0) throw refuse('Settle At Most # needs a Settle Time. Set one, or remove it.');
+  if (settleAtMostMs > 0 && settleAtMostMs < settleMs) throw refuse(`Settle At Most # must not be shorter than Settle Time (${settleMs / 1000} s).`);
+  return { ...(settleMs > 0 && { settleMs }), ...(settleAtMostMs > 0 && { settleAtMostMs }) };
 }
 
 export type Answer = Taken | { outcome: 'failed'; error: unknown };
@@ -106,13 +206,14 @@ export async function contend(
   redis: Redis,
   own: Own,
   party: Party,
-  { key, ttlMs, waitMs, stealIfStaleMs, keepPlaceMs, care }: Contending,
+  { key, ttlMs, waitMs, stealIfStaleMs, keepPlaceMs, limit, shared, newest, care }: Contending,
   started: number,
   signal: AbortSignal,
 ): Promise<Answer> {
   const left = waitMs === undefined ? undefined : Math.max(0, waitMs - (performance.now() - started));
   try {
-    return await take(context, redis, own, party, key, { ttlMs, waitMs: left, stealIfStaleMs, keepPlaceMs, signal }, care);
+    const terms = { ...(shared ? { mode: 'shared' as const } : { limit }), ...(newest && { waiting: 'newest' as const, ...newest }) };
+    return await take(context, redis, own, party, key, { ttlMs, waitMs: left, stealIfStaleMs, keepPlaceMs, signal, ...terms }, care);
   } catch (error) {
     // This key can't be a lock: other keys may be. Everything else concerns them all.
     const concernsAll = error instanceof RedisLockError && error.code !== 'wrongType';
@@ -121,7 +222,7 @@ export async function contend(
 }
 
 /** An item whose lock was not had. */
-export function settleLoser(run: Run, index: number, { key, onTimeout }: Contending, answer: Exclude<Answer, { outcome: 'acquired' }>): void {
+export function settleLoser(run: Run, index: number, { key, onTimeout }: Contending, answer: Exclude<Answer, { outcome: 'acquired' | 'doneBefore' }>): void {
   const { context, results } = run;
   const [outer] = run.open(index);
   if (answer.outcome === 'failed') return results.fail(index, asNodeError(context, answer.error, index));
@@ -133,6 +234,7 @@ export function settleLoser(run: Run, index: number, { key, onTimeout }: Contend
     queueLength: answer.queue,
     ...(timedOut ? { waitedMs: answer.waitedMs } : {}),
     holder: holderField(answer.holders[0]),
+    ...(!timedOut && answer.newer ? { supersededBy: person(answer.newer) } : {}),
   };
   if (!timedOut) results.put(index, 'Busy', withOuter(lock, outer));
   else if (onTimeout === 'continue') results.put(index, 'Acquired', withOuter({ ...lock, protected: false }, outer));

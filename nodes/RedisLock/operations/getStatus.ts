@@ -1,7 +1,7 @@
 import type { INodeProperties } from 'n8n-workflow';
 import { RedisLockError } from '../../../engine';
 import type { Redis } from '../connection';
-import { holderField } from '../lockField';
+import { doneField, holderField, permitFields } from '../lockField';
 import { keyField, optionsField, outputField, readKey } from '../parameters';
 import { asNodeError, groupByKey, withOuter, type OperationModule, type Run } from '../run';
 
@@ -9,7 +9,7 @@ export const description: INodeProperties[] = [
   keyField,
   {
     displayName:
-      'Changes nothing. <code>lock.state</code> is free, held, expiring, stale, foreign (something else than Redis Lock holds it) or noTtl (the same, and it never ends by itself). It may be over when the next node runs: to enter, use Acquire.',
+      'Changes nothing. <code>lock.state</code> is free, held, expiring, stale, foreign (something else than Redis Lock holds it), noTtl (the same, and it never ends by itself) or doneMark (free, and remembered as done by Acquire Once). It may be over when the next node runs: to enter, use Acquire.',
     name: 'outputsNotice',
     type: 'notice',
     default: '',
@@ -38,9 +38,9 @@ async function execute(run: Run, requests: Map<number, Request>, { locks }: Redi
         results.fail(index, asNodeError(context, answer.error, index));
         continue;
       }
-      const { state, holders, queue, fencingToken } = answer;
+      const { state, holders, holderCount, queue, fencingToken, done } = answer;
       const holder = holderField(holders[0]);
-      const lock = { state, key, queueLength: queue, ...(fencingToken ? { fencingToken } : {}), ...(holder ? { holder } : {}) };
+      const lock = { state, key, queueLength: queue, ...(fencingToken ? { fencingToken } : {}), ...permitFields(holders, holderCount), ...(holder ? { holder } : {}), ...(done ? { done: doneField(done) } : {}) };
       results.put(index, 'Status', withOuter(lock, run.open(index)[0]));
     }
   }

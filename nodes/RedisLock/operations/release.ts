@@ -5,7 +5,7 @@ import { identityOf, itemError } from '../execution';
 import type { HeldLocks } from '../held';
 import { holderField, lossFields } from '../lockField';
 import { heldByCaller, type Own } from '../lookAfter';
-import { callerField, optionsField, outputField, readIsForCaller, targetFields } from '../parameters';
+import { byName, callerField, doneFields, optionsField, outputField, readDone, readIsForCaller, targetFields } from '../parameters';
 import { withOuter, type OperationModule, type Run } from '../run';
 import { forget } from '../take';
 import { OncePerLock, chooseAll, fromItem, readTarget, whole, type Chosen, type Target } from './targets';
@@ -30,23 +30,25 @@ export const description: INodeProperties[] = [
     type: 'notice',
     default: '',
   },
-  optionsField([outputField, callerField]),
+  optionsField(byName([outputField, callerField, ...doneFields])),
 ];
 
 interface Request {
   target: Target;
+  /** Undefined: what Acquire Once took is not remembered as done. */
+  done?: { result?: unknown };
   /** Of the locks of the execution that called this one. */
   forCaller: boolean;
 }
 
 export const release: OperationModule<Request> = {
   description,
-  read: (run, index) => ({ target: readTarget(run, index), forCaller: readIsForCaller(run.context, index) }),
+  read: (run, index) => ({ target: readTarget(run, index), forCaller: readIsForCaller(run.context, index), done: readDone(run.context, index) }),
   execute,
 };
 
 /** How one lock ended. */
-type Ending = { lock: Chosen; result: Released | AlreadyReleased | (Omit<NotHeld, 'reason' | 'by'> & { reason: string; by?: By }); holder?: IDataObject };
+type Ending = { lock: Chosen; result: Released | AlreadyReleased | (Omit<NotHeld, 'reason' | 'by'> & { reason: string; by?: By }); holder?: IDataObject; /** Remembered as done for so long. */ markedMs?: number };
 
 async function execute(run: Run, requests: Map<number, Request>, redis: Redis, { held }: Own): Promise<void> {
   const { locks } = redis;
@@ -60,11 +62,11 @@ async function execute(run: Run, requests: Map<number, Request>, redis: Redis, {
   });
   const ofCaller = heldByCaller(run.context, redis);
   const once = new OncePerLock((lock) => giveBack(locks, held, ofCaller, lock, identityOf(run.context)));
-  for (const [index, { target }, chosen] of plan) {
+  for (const [index, { target, done }, chosen] of plan) {
     if (chosen === undefined) continue;
     if (neverHeld.has(index)) settleNeverHeld(run, index);
     else if (target.by === 'otherExecution') await freeExecution(run, index, target.executionId, locks);
-    else settle(run, index, await Promise.all(chosen.map((lock) => once.get(lock))));
+    else settle(run, index, await Promise.all(chosen.map((lock) => once.get({ ...lock, done }))));
   }
 }
 
@@ -99,13 +101,15 @@ async function giveBack(locks: Locks, held: HeldLocks, ofCaller: HeldLocks | und
   // In the index of whose it is.
   const owner = known?.executionId === undefined ? self : { ...self, executionId: known.executionId };
   const lost = known?.lost;
-  const result = await locks.resume(key, { lockId, fencingToken, hold, owner }).release();
+  const rememberMs = known?.rememberMs ?? ofCaller?.byId(lockId)?.rememberMs ?? lock.rememberMs;
+  const mark = lock.done && rememberMs ? { doneForMs: rememberMs, ...lock.done } : undefined;
+  const result = await locks.resume(key, { lockId, fencingToken, hold, owner }).release(mark);
   forget({ held, ...(ofCaller && { caller: { held: ofCaller } }) }, lockId, result.outcome === 'released' && result.holdsLeft > 0 ? hold : undefined);
   // It ended with the execution that this one retries, so what was done here was not protected.
   if (result.outcome === 'alreadyReleased' && lost !== undefined) {
     return { lock, result: { outcome: 'notHeld', reason: lost, at: 0 }, holder: await whoHas(locks, key, self) };
   }
-  if (result.outcome !== 'notHeld') return { lock, result };
+  if (result.outcome !== 'notHeld') return { lock, result, ...(mark && { markedMs: mark.doneForMs }) };
   return { lock, result, holder: result.by ? lossFields(self.executionId, result.by) : await whoHas(locks, key, self) };
 }
 
@@ -155,7 +159,7 @@ function settle(run: Run, index: number, endings: Ending[]): void {
   run.results.put(index, notHeld ? 'Not Held' : 'Released', lock);
 }
 
-function fields({ lock: { key, lockId, fencingToken }, result, holder }: Ending): IDataObject {
+function fields({ lock: { key, lockId, fencingToken }, result, holder, markedMs }: Ending): IDataObject {
   const common: IDataObject = { key, lockId, ...(fencingToken ? { fencingToken } : {}) };
   if (result.outcome === 'notHeld') {
     return { ...common, released: false, reason: result.reason, overlapped: holder !== undefined, ...holder };
@@ -166,6 +170,7 @@ function fields({ lock: { key, lockId, fencingToken }, result, holder }: Ending)
     released: true,
     ...(result.expiredBefore ? { expiredBefore: true } : {}),
     ...(result.holdsLeft > 0 ? { holdsLeft: result.holdsLeft } : {}),
+    ...(markedMs && result.holdsLeft === 0 ? { rememberedAsDoneSeconds: markedMs / 1000 } : {}),
   };
 }
 

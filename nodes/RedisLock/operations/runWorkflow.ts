@@ -4,10 +4,10 @@ import type { Redis } from '../connection';
 import { itemError, runSubWorkflow, stopSignal } from '../execution';
 import { acquiredFields, carried, lossFields } from '../lockField';
 import type { Own } from '../lookAfter';
-import { careFields, keyField, noteField, optionsField, outputField, readText, ttlField } from '../parameters';
+import { byName, careFields, keyField, noteField, optionsField, outputField, readText, ttlField } from '../parameters';
 import { asNodeError, type OperationModule, type Run } from '../run';
 import { forget, partyOf, undo, type Party } from '../take';
-import { contend, onTimeoutField, readContending, settleLoser, stealIfStaleField, whenBusyFields, type Contending } from './contend';
+import { contend, onTimeoutField, permitFieldsOfAcquire, policyFields, readContending, settleLoser, stealIfStaleField, whenBusyFields, withoutContinue, type Contending } from './contend';
 
 /** Options that have no meaning where the lock ends with the sub-workflow. */
 const NOT_HERE = ['owner', 'releaseOnEnd'];
@@ -42,13 +42,10 @@ export const description: INodeProperties[] = [
     type: 'notice',
     default: '',
   },
-  optionsField([...careFields.filter(({ name }) => !NOT_HERE.includes(name)), noteField, withoutContinue(onTimeoutField), outputField, stealIfStaleField]),
+  optionsField(
+    byName([...careFields.filter(({ name }) => !NOT_HERE.includes(name)), noteField, withoutContinue(onTimeoutField), outputField, ...permitFieldsOfAcquire, ...policyFields, stealIfStaleField]),
+  ),
 ];
-
-/** Without the lock the workflow does not run. */
-function withoutContinue(field: INodeProperties): INodeProperties {
-  return { ...field, options: field.options?.filter((option) => !('value' in option) || option.value !== 'continue') };
-}
 
 interface Request extends Contending {
   workflowId: string;
@@ -136,6 +133,7 @@ async function enter(run: Run, members: Member[], redis: Redis, own: Own, party:
     throw signal.reason;
   }
   if (answer.outcome === 'failed' && signal.aborted) throw answer.error;
+  if (answer.outcome === 'doneBefore') return undefined; // of Acquire Once only
   for (const [index, each] of members) settleLoser(run, index, each, answer);
   return undefined;
 }

@@ -26,6 +26,9 @@ export interface Chosen {
   hold?: string;
   /** The lease that it was taken with, where that is known. */
   ttlMs?: number;
+  /** With Acquire Once: for so long its release is remembered as done, unless it is not to be. */
+  rememberMs?: number;
+  done?: { result?: unknown };
 }
 
 export function readTarget({ context }: Run, index: number): Target {
@@ -125,10 +128,10 @@ async function ofCaller(context: IExecuteFunctions, redis: Redis, target: Extrac
 }
 
 /** A lock that the item carries, with the hold of the node that took it. */
-export function fromItem({ key, lockId = '', acquiredBy, hold = acquiredBy, fencingToken, ttlSeconds }: CarriedLock, held: HeldLocks): Chosen {
+export function fromItem({ key, lockId = '', acquiredBy, hold = acquiredBy, fencingToken, ttlSeconds, rememberDoneSeconds }: CarriedLock, held: HeldLocks): Chosen {
   // An item that was made before a Wait or a retry has the token of then.
   const known = held.byId(lockId);
-  return { key, lockId, hold, fencingToken: known?.fencingToken ?? fencingToken, ttlMs: known?.ttlMs ?? (ttlSeconds ? ttlSeconds * 1000 : undefined) };
+  return { key, lockId, hold, fencingToken: known?.fencingToken ?? fencingToken, ttlMs: known?.ttlMs ?? (ttlSeconds ? ttlSeconds * 1000 : undefined), ...(rememberDoneSeconds && { rememberMs: rememberDoneSeconds * 1000 }) };
 }
 
 /** What this execution holds and knows nothing of: a sub-workflow took it, and the items on which it came are gone. */
