@@ -31,6 +31,8 @@ export interface HeldLock {
   note: string;
   /** With Acquire Once: its release after success is remembered as done for so long. */
   rememberMs?: number;
+  /** Id of the whole, where several keys were taken together. */
+  group?: string;
   /** Held together with others that hold it shared. */
   shared?: boolean;
   /** It belongs to the calling execution, which looks after it itself, or does not (no node of it has run here). */
@@ -85,6 +87,11 @@ export class HeldLocks {
 
   byId(lockId: string): HeldLock | undefined {
     return this.all().find((lock) => lock.lockId === lockId);
+  }
+
+  /** Locks that were taken together. */
+  byGroup(group: string): HeldLock[] {
+    return this.all().filter((lock) => lock.group === group);
   }
 
   byNode(node: string): HeldLock[] {

@@ -72,20 +72,34 @@ export const expiryFields = (ttlMs: number, expiresAt: number): IDataObject => (
   expiresAt: iso(expiresAt),
 });
 
-/** A lock that was taken. */
-export const acquiredFields = (key: string, { lockId, fencingToken, grant }: Lock): IDataObject => ({
-  acquired: true,
-  key,
-  lockId,
-  fencingToken,
-  ...expiryFields(grant.ttlMs, grant.expiresAt),
-  waitedMs: grant.waitedMs,
-  queueLength: grant.queue,
-});
+/** A lock that was taken; of several keys one too. */
+export function acquiredFields(lockId: string, locks: Lock[]): IDataObject {
+  const grants = locks.map(({ grant }) => grant);
+  const common = {
+    ...expiryFields(grants[0]?.ttlMs ?? 0, Math.min(...grants.map(({ expiresAt }) => expiresAt))),
+    waitedMs: Math.max(...grants.map(({ waitedMs }) => waitedMs)),
+    queueLength: grants.reduce((sum, { queue }) => sum + queue, 0),
+  };
+  return { acquired: true, ...namesOf(lockId, locks), ...common };
+}
+
+/** Which lock it is, and what has to be handed to what it protects. */
+export function namesOf(lockId: string, locks: Lock[]): IDataObject {
+  const [first] = locks;
+  if (locks.length === 1 && first) return { key: first.key, lockId, fencingToken: first.fencingToken };
+  return {
+    keys: locks.map(({ key }) => key),
+    lockId,
+    fencingTokens: Object.fromEntries(locks.map(({ key, fencingToken }) => [key, fencingToken])),
+    locks: locks.map((lock) => ({ key: lock.key, lockId: lock.lockId, fencingToken: lock.fencingToken })),
+  };
+}
 
 /** A lock as an item carries it; `outer` is the one that it carried before. */
 export interface CarriedLock extends IDataObject {
-  key: string;
+  /** Absent where it is of several keys. */
+  key?: string;
+  locks?: Array<{ key: string; lockId: string; fencingToken: number }>;
   lockId?: string;
   fencingToken?: number;
   acquiredBy?: string;
@@ -99,6 +113,10 @@ export interface CarriedLock extends IDataObject {
   released?: boolean;
   outer?: CarriedLock;
 }
+
+/** The lock of each key that it is of. */
+export const membersOf = ({ key = '', lockId = '', fencingToken, locks }: CarriedLock): Array<{ key: string; lockId: string; fencingToken?: number }> =>
+  locks ?? [{ key, lockId, fencingToken }];
 
 const OURS = ['acquired', 'alive', 'released', 'stolen', 'state'];
 

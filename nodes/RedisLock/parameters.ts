@@ -17,6 +17,12 @@ export const keyField: INodeProperties = {
     'Name of the lock: executions with the same key exclude each other. Take the workflow, "lock" and the ID of the thing that is protected; as narrow as that thing.',
 };
 
+/** Where several may be named. */
+export const keysField: INodeProperties = {
+  ...keyField,
+  description: `${keyField.description} For several things at once: an expression that gives an array, or one key in each line.`,
+};
+
 export const ttlField: INodeProperties = {
   displayName: 'TTL',
   name: 'ttl',
@@ -232,7 +238,7 @@ export function targetFields(verb: string, auto: string, more: INodePropertyOpti
       displayOptions: { show: { target: ['lockId'] } },
       description: 'The secret of the holder, as Acquire put it on its item',
     },
-    { ...keyField, displayOptions: { show: { target: ['key'] } } },
+    { ...keysField, displayOptions: { show: { target: ['key'] } } },
     {
       ...keyField,
       required: false,
@@ -260,7 +266,34 @@ export function readKey(context: IExecuteFunctions, index: number): string {
   return key;
 }
 
-/** The same; `missing`: the item has nothing to make its key of. */
+const MOST_KEYS = 100;
+
+/**
+ * The keys of item `index`: an array that an expression gives, or one key in each line. Each counts once; in the order of their bytes,
+ * so that two executions never wait for each other. @throws NodeOperationError
+ */
+export function readKeys(context: IExecuteFunctions, index: number): string[] {
+  const value = parameter(context, 'key', 'Key', index, '');
+  const isLines = typeof value === 'string' && /[\r\n]/.test(value);
+  if (!Array.isArray(value) && !isLines) return [readKey(context, index)];
+  const list: unknown[] = Array.isArray(value) ? value : String(value).split(/\r?\n/);
+  const refuse = (problem: string) => itemError(context, `Key (item ${index}) ${problem}`, index);
+  if (list.length === 0) throw refuse('is an empty list. Check the expression, and filter such items out before this node.');
+  const keys = new Set<string>();
+  list.forEach((each, i) => {
+    const key = typeof each === 'number' || typeof each === 'bigint' ? String(each) : each;
+    if (isLines && key === '') throw refuse(`has an empty line in it (line ${i + 1}). Take it out, for example with {{ $json.name.trim() }}.`);
+    const problem = absence(key) ?? keyProblem(key);
+    if (problem) throw refuse(`is a list, and number ${i + 1} of it ${problem}`);
+    keys.add(key as string);
+  });
+  const part = missingPart(context, index);
+  if (part) throw refuse(`is a list in which {{ ${part} }} has no value on this item, so every item without one would share a lock. Check the expression, and filter such items out before this node.`);
+  if (keys.size > MOST_KEYS) throw refuse(`is a list of ${keys.size} keys, and ${MOST_KEYS} are allowed. Choose a key that stands for all of them.`);
+  return [...keys].sort((a, b) => Buffer.compare(Buffer.from(a), Buffer.from(b)));
+}
+
+/** The key of item `index`; `missing`: the item has nothing to make its key of. */
 export function readKeyOrNone(context: IExecuteFunctions, index: number): { key: string; missing?: NodeOperationError } {
   const value = parameter(context, 'key', 'Key', index, '');
   const key = typeof value === 'number' || typeof value === 'bigint' ? String(value) : value;
@@ -313,13 +346,14 @@ function absence(key: unknown): string | undefined {
 }
 
 function keyProblem(key: unknown): string | undefined {
+  if (Array.isArray(key)) return 'is a list, and this takes one key. Choose one of them, or take them with Acquire.';
   if (typeof key !== 'string' || key.includes('[object Object]')) {
     return 'is an object, not a text. Point the expression at one field of it, such as {{ $json.id }}.';
   }
   if (key.startsWith('=') || /\{\{.*\}\}/s.test(key)) {
     return `is "${key}", an expression that was not evaluated. Switch the field from Fixed to Expression.`;
   }
-  if (/[\r\n]/.test(key)) return 'has a line break in it. Take it out, for example with {{ $json.name.trim() }}.';
+  if (/[\r\n]/.test(key)) return 'has a line break in it, and this takes one key. Take the line break out, for example with {{ $json.name.trim() }}.';
   if (key !== key.trim()) return `is "${key}", with blanks at its start or end. Take them out, for example with {{ $json.name.trim() }}.`;
   return undefined;
 }

@@ -5,7 +5,7 @@ import { withLocks } from './connection';
 import { identityOf, isStopped, itemError, workflowLimitMs } from './execution';
 import type { HeldLock } from './held';
 import { THIS_PROCESS } from './keepAlive';
-import { carried, openLocks, type CarriedLock } from './lockField';
+import { carried, membersOf, openLocks, type CarriedLock } from './lockField';
 import { lookAfter, type Own } from './lookAfter';
 import { Results, type Operation, type Shield } from './outputs';
 import { readOutputField } from './parameters';
@@ -89,10 +89,12 @@ const DAY_MS = 86_400_000;
 /** A sub-workflow took a lock for this execution: from here on it is looked after like one of its own. */
 function receive(run: Run, index: number, { held, told }: Own): void {
   const { executionId } = identityOf(run.context);
-  for (const { key, lockId, heldFor, hold, fencingToken = 0, ttlSeconds = 0 } of run.open(index)) {
-    if (!lockId || !hold || heldFor !== executionId || held.byId(lockId)) continue;
+  const received = run.open(index).filter(({ hold, heldFor }) => hold && heldFor === executionId);
+  const locks = received.flatMap((lock) => membersOf(lock).map((member) => ({ ...lock, ...member, group: lock.locks ? lock.lockId : undefined })));
+  for (const { key, lockId, hold = '', group, fencingToken = 0, ttlSeconds = 0, rememberDoneSeconds } of locks) {
+    if (!lockId || held.byId(lockId)) continue;
     held.add({
-      key, lockId, fencingToken, ttlMs: ttlSeconds * 1000, executionId, process: THIS_PROCESS, note: '',
+      key, lockId, fencingToken, ...(group !== undefined && { group }), ...(rememberDoneSeconds && { rememberMs: rememberDoneSeconds * 1000 }), ttlMs: ttlSeconds * 1000, executionId, process: THIS_PROCESS, note: '',
       keepAlive: told !== 'not', releaseOnEnd: 'always', stopGraceMs: 30_000, stopWhenLost: false,
       holdUntil: Date.now() + (workflowLimitMs(run.context) ?? DAY_MS),
     }, hold);

@@ -1,5 +1,6 @@
+import { randomUUID } from 'node:crypto';
 import type { IDataObject, IExecuteFunctions } from 'n8n-workflow';
-import { LockOptionError, type AcquireOptions, type Busy, type ForeignHolder, type Holder, type Lock, type Locks, type Owner } from '../../engine';
+import { LockOptionError, type AcquireOptions, type Busy, type DoneBefore, type ForeignHolder, type Holder, type Lock, type Locks, type Owner, type TimedOut } from '../../engine';
 import type { Redis } from './connection';
 import { callerOf, endsHere, hint, isConnected, itemError, ownerOf, type CallingExecution } from './execution';
 import { placesOf, type HeldLocks, type Care, type HeldLock } from './held';
@@ -89,7 +90,7 @@ function unattendedWait(context: IExecuteFunctions): string | undefined {
 }
 
 /** A record of a lock that was granted to that party. */
-export function record(party: Party, lock: { key: string; lockId: string; fencingToken: number; ttlMs: number }, { told }: Own, care: Care, shared = false): HeldLock {
+export function record(party: Party, lock: { key: string; lockId: string; fencingToken: number; ttlMs: number }, { told }: Own, care: Care, { shared = false } = {}): HeldLock {
   const { key, lockId, fencingToken, ttlMs } = lock;
   const { owner, hold, held, caller } = party;
   const common = { key, lockId, fencingToken, ttlMs, ...(shared && { shared }), ...care, executionId: owner.executionId, process: THIS_PROCESS };
@@ -106,7 +107,22 @@ class OtherMode extends LockOptionError {
 }
 
 type Acquired = Awaited<ReturnType<Locks['acquireOnce']>>;
-export type Taken = Exclude<Acquired, { outcome: 'busy' }> | (Omit<Busy, 'reason'> & { reason: Busy['reason'] | 'heldByCaller' });
+/** What an execution has of one request: one lock, or one of each of several keys. */
+export interface Entry {
+  outcome: 'acquired';
+  /** Of the whole. */
+  lockId: string;
+  locks: Lock[];
+  /** It had all of it already. */
+  again: boolean;
+}
+
+const entryOf = (lock: Lock): Entry => ({ outcome: 'acquired', lockId: lock.lockId, locks: [lock], again: lock.grant.again });
+
+/** `key`: of several, the one that was not to be had. */
+type Not<T> = T & { key?: string };
+type NotHad = Not<Omit<Busy, 'reason'> & { reason: Busy['reason'] | 'heldByCaller' }> | Not<TimedOut>;
+export type Taken = Entry | NotHad | DoneBefore;
 
 /** Another hold on a lock that the party has, or a new lock. @throws RedisLockError · the reason of `signal` */
 export async function take(context: IExecuteFunctions, redis: Redis, own: Own, party: Party, key: string, options: AcquireOptions, care: Care): Promise<Taken> {
@@ -114,7 +130,7 @@ export async function take(context: IExecuteFunctions, redis: Redis, own: Own, p
   const { owner, hold } = party;
   const renewal = care.keepAlive && own.told !== 'not' ? { renewEveryMs: renewEveryMs(options.ttlMs) } : {};
   const again = await takeAgain(locks, own, party, key, options, care);
-  if (again) return again;
+  if (again) return entryOf(again);
   // A workflow can't look after a lease that is shorter than what it was told: it goes on once Redis has confirmed it.
   const asked: AcquireOptions = { ...options, ...renewal, owner, hold, confirm: true };
   // Who waits for the execution that waits for him waits for ever.
@@ -127,8 +143,67 @@ export async function take(context: IExecuteFunctions, redis: Redis, own: Own, p
   }
   const answer = await waitInPlace(context, redis, key, asked, care.rememberMs !== undefined);
   if (answer.outcome === 'busy' && caller?.waits && answer.holders.some(isCaller)) return { ...answer, reason: 'heldByCaller' };
-  if (answer.outcome === 'acquired') record(party, answer.lock, own, care, asked.mode === 'shared');
-  return answer;
+  if (answer.outcome !== 'acquired') return answer;
+  record(party, answer.lock, own, care, { shared: asked.mode === 'shared' });
+  return entryOf(answer.lock);
+}
+
+/** The same for several keys, all or none. */
+export async function takeSeveral(
+  context: IExecuteFunctions,
+  { locks }: Redis,
+  own: Own,
+  party: Party,
+  keys: string[],
+  options: Pick<AcquireOptions, 'ttlMs' | 'waitMs' | 'signal'>,
+  care: Care,
+): Promise<Taken> {
+  const { owner, hold } = party;
+  const caller = party.caller ? undefined : callerOf(context);
+  if (caller?.waits) {
+    for (const key of keys) {
+      const { holders, queue } = await locks.status(key);
+      if (holders.some((holder) => 'owner' in holder && isOf(holder.owner, owner.instanceId, caller))) return { outcome: 'busy', reason: 'heldByCaller', holders, queue, key };
+    }
+  }
+  // What it has already gets another hold; of that, what is new is given back where the rest can't be had.
+  const before = new Map(keys.map((key) => [key, (party.caller?.held ?? party.held).byKey(key)?.holds.includes(hold) ?? false]));
+  const again = new Map<string, Lock>();
+  for (const key of keys) {
+    const lock = await takeAgain(locks, own, party, key, options, care);
+    if (lock) again.set(key, lock);
+  }
+  const rest = keys.filter((key) => !again.has(key));
+  const renewal = care.keepAlive && own.told !== 'not' ? { renewEveryMs: renewEveryMs(options.ttlMs) } : {};
+  const groupId = [...again.keys()].map((key) => own.held.byKey(key)?.group)[0];
+  if (rest.length === 0) return { outcome: 'acquired', lockId: regroup(own.held, keys, groupId ?? randomUUID()), locks: keys.map((key) => again.get(key) as Lock), again: true };
+  const lockId = randomUUID();
+  const undoHolds = async () => await undo([...again.values()].filter(({ key }) => !before.get(key)).map((lock) => ({ entry: entryOf(lock), party })));
+  let answer: Awaited<ReturnType<Locks['acquireAll']>>;
+  try {
+    answer = await locks.acquireAll(rest, { ...options, ...renewal, owner, hold, lockId });
+  } catch (error) {
+    await undoHolds();
+    return await Promise.reject(error);
+  }
+  if (answer.outcome !== 'acquired') {
+    await undoHolds();
+    return answer;
+  }
+  for (const lock of answer.locks) {
+    record(party, lock, own, care);
+    again.set(lock.key, lock);
+  }
+  return { outcome: 'acquired', lockId: regroup(own.held, keys, lockId), locks: keys.map((key) => again.get(key) as Lock), again: false };
+}
+
+/** Locks that were taken together are found by the id of the whole too. */
+function regroup(held: HeldLocks, keys: string[], group: string): string {
+  for (const key of keys) {
+    const known = held.byKey(key);
+    if (known) known.group = group;
+  }
+  return group;
 }
 
 /** Waits in the place of an earlier wait that timed out, if that was kept. */
@@ -146,7 +221,7 @@ async function waitInPlace(context: IExecuteFunctions, { locks, server }: Redis,
 const isOf = (owner: Owner, instanceId: string | undefined, { executionId }: CallingExecution) =>
   owner.executionId === executionId && owner.instanceId === instanceId;
 
-async function takeAgain(locks: Locks, own: Own, party: Party, key: string, { ttlMs, mode }: AcquireOptions, care: Care): Promise<{ outcome: 'acquired'; lock: Lock } | undefined> {
+async function takeAgain(locks: Locks, own: Own, party: Party, key: string, { ttlMs, mode }: Pick<AcquireOptions, 'ttlMs' | 'mode'>, care: Care): Promise<Lock | undefined> {
   const { owner, hold, held, caller } = party;
   const known = caller ? (caller.held?.byKey(key) ?? (await inIndex(locks, owner, key))) : held.byKey(key);
   if (!known) return undefined;
@@ -163,9 +238,9 @@ async function takeAgain(locks: Locks, own: Own, party: Party, key: string, { tt
     return undefined;
   }
   const { fencingToken, expiresAt } = beat;
-  record(party, { key, lockId: known.lockId, fencingToken, ttlMs: beat.ttlMs }, own, care, shared);
+  record(party, { key, lockId: known.lockId, fencingToken, ttlMs: beat.ttlMs }, own, care, { shared });
   Object.assign(lock.grant, { fencingToken, expiresAt, ttlMs: beat.ttlMs });
-  return { outcome: 'acquired', lock };
+  return lock;
 }
 
 /** A lock of the calling execution that no node of it in this process knows of. */
@@ -178,9 +253,10 @@ async function inIndex(locks: Locks, { instanceId, executionId }: Owner, key: st
 }
 
 /** Gives back what a run of the node was granted and will not use. With Redis away that takes its time limit, and the leases end by themselves. */
-export async function undo(granted: Array<{ lock: Lock; party: Party }>): Promise<void> {
-  for (const { lock, party } of granted) forget(party, lock.lockId, party.hold);
-  await Promise.all(granted.map(async ({ lock }) => await lock.release().catch(() => {})));
+export async function undo(granted: Array<{ entry: Entry; party: Party }>): Promise<void> {
+  const all = granted.flatMap(({ entry, party }) => entry.locks.map((lock) => ({ lock, party })));
+  for (const { lock, party } of all) forget(party, lock.lockId, party.hold);
+  await Promise.all(all.map(async ({ lock }) => await lock.release().catch(() => {})));
 }
 
 /** A hold was given back, or (no `hold`) the lock is gone. */

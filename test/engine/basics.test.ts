@@ -107,7 +107,7 @@ describe('acquire, heartbeat, release, status', () => {
   it('says what is there', async () => {
     const locks = bed.locks();
     const key = newKey();
-    expect(await locks.status(key)).toEqual({ key, state: 'free', holders: [], queue: 0, fencingToken: 0 });
+    expect(await locks.status(key)).toEqual({ key, state: 'free', holders: [], holderCount: 0, queue: 0, fencingToken: 0 });
 
     const lock = await take(locks, key, { ttlMs: 120_000, renewEveryMs: 40_000 });
     expect(await locks.status(key)).toMatchObject({

@@ -91,10 +91,10 @@ describe('waiting: only the newest', () => {
     await newestIs(key, 'newer');
     await inLine(bed.redis, key, 2);
     await bed.redis.multi().del(line(key), `{${key}}:rl:wait`).hdel(`{${key}}:rl:lock`, 'newest').exec();
-    await bed.redis.client('KILL', 'TYPE', 'pubsub');
+    await bed.redis.call('CLIENT', 'KILL', 'TYPE', 'pubsub');
     expect(await older).toMatchObject({ outcome: 'busy', reason: 'superseded' });
     await newestIs(key, 'newer');
-    expect(await bed.redis.zrange(line(key), 0, -1)).toEqual(['newer']);
+    expect(await bed.redis.zrange(line(key), '0', '-1')).toEqual(['newer']);
     void newer;
   });
 
@@ -105,7 +105,7 @@ describe('waiting: only the newest', () => {
     const old = wait(locks, key, { lockId: 'old' });
     await stands(key, 'old');
     await until(async () => !String(await bed.redis.hget(`{${key}}:rl:wait`, 'old')).startsWith('poll:'));
-    await bed.redis.client('KILL', 'TYPE', 'pubsub');
+    await bed.redis.call('CLIENT', 'KILL', 'TYPE', 'pubsub');
     const newest = wait(bed.locks(), key, { lockId: 'newest' });
     expect(await old).toMatchObject({ outcome: 'busy', reason: 'superseded' });
     void newest;

@@ -130,7 +130,7 @@ describe('what is done once', () => {
     const waiting = waitOnce(locks, key, { waitMs: 400 });
     await queueIs(locks, key, 1);
     // Its channel is gone: nobody hears.
-    const [id] = await bed.redis.zrange(`{${key}}:rl:line`, 0, -1);
+    const [id] = await bed.redis.zrange(`{${key}}:rl:line`, '0', '-1');
     const asks = String(await bed.redis.hget(`{${key}}:rl:wait`, id));
     await bed.redis.hset(`{${key}}:rl:wait`, id, asks.replace(/^\S+/, 'rl:wake:nobody'));
     await holder.release({ doneForMs: 60_000 });

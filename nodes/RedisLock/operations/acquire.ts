@@ -1,16 +1,16 @@
 import type { IDataObject, INodeProperties } from 'n8n-workflow';
-import type { Lock, Locks } from '../../../engine';
+import type { Locks } from '../../../engine';
 import type { Redis } from '../connection';
 import { hint, itemError, stopSignal } from '../execution';
 import { acquiredFields, doneField, holderField, permitFields, type CarriedLock } from '../lockField';
 import type { Own } from '../lookAfter';
-import { byName, careFields, keyField, noteField, optionsField, outputField, readIsForCaller, ttlField } from '../parameters';
+import { byName, careFields, keysField, noteField, optionsField, outputField, readIsForCaller, ttlField } from '../parameters';
 import { asNodeError, groupByKey, withOuter, type OperationModule, type Run } from '../run';
-import { partyFields, partyOf, refuseLockForNobody, undo, warnOfCare, type Party } from '../take';
+import { partyFields, partyOf, refuseLockForNobody, undo, warnOfCare, type Entry, type Party } from '../take';
 import { contend, keepPlaceField, onTimeoutField, permitFieldsOfAcquire, policyFields, readContending, settleLoser, stealIfStaleField, whenBusyFields, type Answer, type Contending } from './contend';
 
 export const description: INodeProperties[] = [
-  keyField,
+  keysField,
   ttlField,
   ...whenBusyFields,
   {
@@ -40,6 +40,7 @@ export async function execute(run: Run, requests: Map<number, Request>, redis: R
   letPass(run, requests);
   const groups = groupByKey(requests);
   for (const [, members] of groups) refuseUnequal(run, members);
+  refuseLists(run, groups);
   const parties = new Map<string, Party>();
   // Before the first lock is taken.
   for (const [key, members] of groups) {
@@ -49,7 +50,7 @@ export async function execute(run: Run, requests: Map<number, Request>, redis: R
   const stop = stopSignal(context);
   const started = performance.now();
   // What this run was granted: if it fails as a whole, nobody would ever use or release these.
-  const granted: Array<{ lock: Lock; party: Party }> = [];
+  const granted: Array<{ entry: Entry; party: Party }> = [];
   let done = false;
   try {
     for (const [key, members] of groups) {
@@ -59,7 +60,7 @@ export async function execute(run: Run, requests: Map<number, Request>, redis: R
       const answer = await contend(context, redis, own, party, first[1], started, stop.signal);
       const permits = answer.outcome === 'acquired' ? await permitsOf(redis.locks, first[1]) : {};
       if (answer.outcome === 'failed' && stop.signal.aborted) throw answer.error;
-      if (answer.outcome === 'acquired' && !answer.lock.grant.again) granted.push({ lock: answer.lock, party });
+      if (answer.outcome === 'acquired' && !answer.again) granted.push({ entry: answer, party });
       for (const [index, request] of members) if (!results.has(index)) settle(run, index, request, answer, party, permits);
     }
     // Stopped as the answer came: nobody would use what was granted.
@@ -94,13 +95,29 @@ function settle(run: Run, index: number, request: Request, answer: Answer, party
   if (answer.outcome === 'failed') {
     results.fail(index, asNodeError(context, answer.error, index));
   } else if (answer.outcome === 'acquired') {
-    const { lockId } = answer.lock;
-    const lock = { ...acquiredFields(key, answer.lock), acquiredBy: node, ...partyFields(party), ...permits, ...grantFields(answer.lock.grant), ...(care.rememberMs ? { rememberDoneSeconds: care.rememberMs / 1000 } : {}) };
+    const { lockId, locks } = answer;
+    const lock = { ...acquiredFields(lockId, locks), acquiredBy: node, ...partyFields(party), ...permits, ...grantFields(answer), ...(care.rememberMs ? { rememberDoneSeconds: care.rememberMs / 1000 } : {}) };
     results.put(index, 'Acquired', withOuter(lock, sameLock(outer, lockId, node)));
   } else if (answer.outcome === 'doneBefore') {
     results.put(index, 'Done Before', withOuter({ acquired: false, key, reason: 'doneBefore', done: doneField(answer.done) }, outer));
   } else {
     settleLoser(run, index, request, answer);
+  }
+}
+
+/**
+ * Several keys, and others beside them: waiting for one list while another is held could be waiting for an execution that does
+ * the same the other way round.
+ */
+function refuseLists({ context, results }: Run, groups: Array<[string, Array<[number, Request]>]>): void {
+  const all = groups.flatMap(([, members]) => members);
+  if (groups.length < 2 || !all.some(([, { waitMs }]) => waitMs !== undefined)) return;
+  for (const [index, { keys }] of all) {
+    if (keys.length < 2 || results.has(index)) continue;
+    results.fail(
+      index,
+      itemError(context, `Key (item ${index}) is a list, and other items of this run have other keys: two executions could wait for each other. Put the node into a Loop Over Items with batches of one, or choose When Busy: Take the Busy Output.`, index),
+    );
   }
 }
 
@@ -121,10 +138,10 @@ async function permitsOf(locks: Locks, { key, limit, shared }: Request): Promise
   return status ? permitFields(status.holders, status.holderCount, limit) : {};
 }
 
-const grantFields = ({ again, robbed }: Lock['grant']) => ({
-  ...(again ? { reentrant: true } : {}),
-  ...(robbed ? { previousHolder: holderField(robbed) } : {}),
-});
+function grantFields({ again, locks }: Entry): IDataObject {
+  const robbed = locks[0]?.grant.robbed;
+  return { ...(again ? { reentrant: true } : {}), ...(robbed ? { previousHolder: holderField(robbed) } : {}) };
+}
 
 /** The same node taking the same lock again (a loop, a retry) is the same hold: it does not nest in itself. */
 function sameLock(outer: CarriedLock | undefined, lockId: string, node: string): CarriedLock | undefined {

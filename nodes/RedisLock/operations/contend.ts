@@ -5,9 +5,9 @@ import { itemError } from '../execution';
 import type { Care } from '../held';
 import { holderField, person } from '../lockField';
 import type { Own } from '../lookAfter';
-import { readCare, readKey, readOptions, readSeconds, show, toMs } from '../parameters';
+import { readCare, readKeys, readOptions, readSeconds, show, toMs } from '../parameters';
 import { asNodeError, withOuter, type Run } from '../run';
-import { take, type Party, type Taken } from '../take';
+import { take, takeSeveral, type Party, type Taken } from '../take';
 
 const MOST_HOLDERS = 1000;
 
@@ -121,6 +121,9 @@ export const policyFields: INodeProperties[] = [
 ];
 
 export interface Contending {
+  /** Several: in the order of their bytes. */
+  keys: string[];
+  /** What stands for them: requests with the same are about the same lock. */
   key: string;
   ttlMs: number;
   /** Undefined: do not wait. */
@@ -140,15 +143,16 @@ export function withoutContinue(field: INodeProperties): INodeProperties {
   return { ...field, options: field.options?.filter((option) => !('value' in option) || option.value !== 'continue') };
 }
 
-/** @param key where it is not that of the item @throws NodeOperationError */
-export function readContending(context: IExecuteFunctions, index: number, key?: string): Contending {
+/** @param keys those of the item, unless told otherwise @throws NodeOperationError */
+export function readContending(context: IExecuteFunctions, index: number, keys = readKeys(context, index)): Contending {
   const options = readOptions(context, index);
   const staleAfter = toMs(context, options.stealIfStaleAfter ?? 0, 'Steal If Stale After', index, { least: 0 });
   const keepPlace = toMs(context, options.keepPlace ?? 0, 'Keep Place in Line', index, { least: 0 });
   const waits = context.getNodeParameter('whenBusy', index, 'skip') === 'wait';
   const waitMs = waits ? readSeconds(context, 'maxWait', 'Max Wait', index, { least: 0 }) : undefined;
-  return {
-    key: key ?? readKey(context, index),
+  const contending: Contending = {
+    keys,
+    key: keys.join('\n'),
     ttlMs: readSeconds(context, 'ttl', 'TTL', index, { least: 1 }),
     waitMs,
     ...readPermits(context, options, index),
@@ -158,6 +162,22 @@ export function readContending(context: IExecuteFunctions, index: number, key?: 
     stealIfStaleMs: staleAfter > 0 ? staleAfter : undefined,
     keepPlaceMs: waits && keepPlace > 0 ? keepPlace : undefined,
   };
+  if (keys.length > 1) refuseForSeveral(context, contending, index);
+  return contending;
+}
+
+/** Several keys are exclusive, and waited for in turn. */
+function refuseForSeveral(context: IExecuteFunctions, { keys, limit = 1, shared, newest, keepPlaceMs, stealIfStaleMs }: Contending, index: number): void {
+  const options: Array<[string, boolean]> = [
+    ['Mode: Shared', shared],
+    ['Max Holders', limit > 1],
+    ['Waiting: Only the Newest', newest !== undefined],
+    ['Keep Place in Line', keepPlaceMs !== undefined],
+    ['Steal If Stale After', stealIfStaleMs !== undefined],
+  ];
+  const option = options.find(([, isChosen]) => isChosen)?.[0];
+  if (option === undefined) return;
+  throw itemError(context, `Key (item ${index}) is a list of ${keys.length} keys, which does not go together with ${option}. Remove that option, or take one key.`, index);
 }
 
 function readPermits(context: IExecuteFunctions, { maxHolders = 1, mode = 'exclusive' }: IDataObject, index: number): Pick<Contending, 'limit' | 'shared'> {
@@ -206,13 +226,15 @@ export async function contend(
   redis: Redis,
   own: Own,
   party: Party,
-  { key, ttlMs, waitMs, stealIfStaleMs, keepPlaceMs, limit, shared, newest, care }: Contending,
+  { keys, ttlMs, waitMs, stealIfStaleMs, keepPlaceMs, limit, shared, newest, care }: Contending,
   started: number,
   signal: AbortSignal,
 ): Promise<Answer> {
   const left = waitMs === undefined ? undefined : Math.max(0, waitMs - (performance.now() - started));
   try {
     const terms = { ...(shared ? { mode: 'shared' as const } : { limit }), ...(newest && { waiting: 'newest' as const, ...newest }) };
+    const [key] = keys as [string];
+    if (keys.length > 1) return await takeSeveral(context, redis, own, party, keys, { ttlMs, waitMs: left, signal }, care);
     return await take(context, redis, own, party, key, { ttlMs, waitMs: left, stealIfStaleMs, keepPlaceMs, signal, ...terms }, care);
   } catch (error) {
     // This key can't be a lock: other keys may be. Everything else concerns them all.
@@ -222,14 +244,17 @@ export async function contend(
 }
 
 /** An item whose lock was not had. */
-export function settleLoser(run: Run, index: number, { key, onTimeout }: Contending, answer: Exclude<Answer, { outcome: 'acquired' | 'doneBefore' }>): void {
+export function settleLoser(run: Run, index: number, { keys, onTimeout }: Contending, answer: Exclude<Answer, { outcome: 'acquired' | 'doneBefore' }>): void {
   const { context, results } = run;
   const [outer] = run.open(index);
   if (answer.outcome === 'failed') return results.fail(index, asNodeError(context, answer.error, index));
   const timedOut = answer.outcome === 'timedOut';
+  // Of several, the one that was in the way.
+  const key = answer.key ?? String(keys[0]);
   const lock: IDataObject = {
     acquired: false,
     key,
+    ...(keys.length > 1 ? { keys } : {}),
     reason: timedOut ? 'timedOut' : answer.reason,
     queueLength: answer.queue,
     ...(timedOut ? { waitedMs: answer.waitedMs } : {}),

@@ -72,7 +72,7 @@ function chooseToRenew(run: Run, index: number, held: HeldLocks): Chosen[] {
   return run
     .open(index)
     .filter(({ lockId }) => lockId !== undefined)
-    .map((lock) => fromItem(lock, held));
+    .flatMap((lock) => fromItem(lock, held));
 }
 
 async function renew(locks: Locks, held: HeldLocks, owner: Owner, lock: Chosen, ttlMs = lock.ttlMs): Promise<Alive | Lost> {
@@ -98,9 +98,15 @@ function settle(run: Run, index: number, answers: Array<{ lock: Chosen; result: 
   if (answers.length === 0 || open?.protected === false) {
     return run.results.put(index, 'Lost', { ...open, alive: false, reason: open?.protected === false ? 'neverHeld' : 'nothingHeld' });
   }
+  const lock: IDataObject = { ...open, alive: true, renewed: answers.length };
+  if (carried?.locks) {
+    const ends = answers.flatMap(({ result }) => (result.outcome === 'alive' ? [result] : []));
+    const [first] = ends;
+    if (first) Object.assign(lock, expiryFields(first.ttlMs, Math.min(...ends.map(({ expiresAt }) => expiresAt))));
+    return run.results.put(index, 'Alive', lock);
+  }
   // Of several, the item tells about the one it carries.
   const shown = answers.find(({ lock }) => lock.lockId === open?.lockId) ?? (answers.length === 1 ? answers[0] : undefined);
-  const lock: IDataObject = { ...open, alive: true, renewed: answers.length };
   if (shown?.result.outcome === 'alive') {
     const { fencingToken, ttlMs, expiresAt, revived, keyTtlShortened } = shown.result;
     Object.assign(lock, { key: shown.lock.key, lockId: shown.lock.lockId, fencingToken }, expiryFields(ttlMs, expiresAt));

@@ -3,7 +3,7 @@ import type { AlreadyReleased, By, Locks, NotHeld, Owner, Released } from '../..
 import type { Redis } from '../connection';
 import { identityOf, itemError } from '../execution';
 import type { HeldLocks } from '../held';
-import { holderField, lossFields } from '../lockField';
+import { holderField, lossFields, membersOf, type CarriedLock } from '../lockField';
 import { heldByCaller, type Own } from '../lookAfter';
 import { byName, callerField, doneFields, optionsField, outputField, readDone, readIsForCaller, targetFields } from '../parameters';
 import { withOuter, type OperationModule, type Run } from '../run';
@@ -73,7 +73,7 @@ async function execute(run: Run, requests: Map<number, Request>, redis: Redis, {
 /** @returns undefined when the item failed */
 function chooseToRelease(run: Run, index: number, held: HeldLocks): Chosen[] | 'neverHeld' | undefined {
   const [innermost] = run.open(index);
-  if (innermost) return innermost.protected === false ? 'neverHeld' : [fromItem(innermost, held)];
+  if (innermost) return innermost.protected === false ? 'neverHeld' : fromItem(innermost, held);
   const nodes = [...new Set(held.all().flatMap(({ holds }) => holds))];
   if (nodes.length > 1) {
     run.results.fail(index, severalNodes(run, index, nodes));
@@ -83,7 +83,7 @@ function chooseToRelease(run: Run, index: number, held: HeldLocks): Chosen[] | '
   if (node !== undefined) return held.byNode(node).map((lock) => ({ ...whole(lock), hold: node }));
   // Nothing is held any more. An item whose lock was released before hears that it was.
   const last = run.last(index);
-  return last?.lockId === undefined ? [] : [fromItem(last, held)];
+  return last?.lockId === undefined ? [] : fromItem(last, held);
 }
 
 function severalNodes({ context }: Run, index: number, nodes: string[]) {
@@ -154,10 +154,14 @@ function settle(run: Run, index: number, endings: Ending[]): void {
   const several = endings.length > 1 ? { keys: endings.map(({ lock }) => lock.key) } : {};
   // The entry that the item carries for this lock ends; what was inside it has ended before, what is outside stays.
   const carried = [...open, run.last(index)];
-  const entry = carried.find((each) => each?.lockId === shown.lock.lockId);
-  const lock = { ...(entry ?? (open[0] ? { outer: open[0] } : {})), ...fields(shown), ...several };
+  const entry = carried.find((each) => each && membersOf(each).some(({ lockId }) => lockId === shown.lock.lockId));
+  const names = entry?.locks ? namesOfEntry(entry) : {};
+  const lock = { ...(entry ?? (open[0] ? { outer: open[0] } : {})), ...fields(shown), ...several, ...names };
   run.results.put(index, notHeld ? 'Not Held' : 'Released', lock);
 }
+
+/** One lock of several keys stays one. */
+const namesOfEntry = ({ lockId, keys }: CarriedLock): IDataObject => ({ key: undefined, fencingToken: undefined, lockId, keys });
 
 function fields({ lock: { key, lockId, fencingToken }, result, holder, markedMs }: Ending): IDataObject {
   const common: IDataObject = { key, lockId, ...(fencingToken ? { fencingToken } : {}) };

@@ -1,19 +1,18 @@
 import type { IDataObject, INodeExecutionData, INodeProperties } from 'n8n-workflow';
-import type { Lock } from '../../../engine';
 import type { Redis } from '../connection';
 import { itemError, runSubWorkflow, stopSignal } from '../execution';
 import { acquiredFields, carried, lossFields } from '../lockField';
 import type { Own } from '../lookAfter';
-import { byName, careFields, keyField, noteField, optionsField, outputField, readText, ttlField } from '../parameters';
+import { byName, careFields, keysField, noteField, optionsField, outputField, readText, ttlField } from '../parameters';
 import { asNodeError, type OperationModule, type Run } from '../run';
-import { forget, partyOf, undo, type Party } from '../take';
+import { forget, partyOf, undo, type Entry, type Party } from '../take';
 import { contend, onTimeoutField, permitFieldsOfAcquire, policyFields, readContending, settleLoser, stealIfStaleField, whenBusyFields, withoutContinue, type Contending } from './contend';
 
 /** Options that have no meaning where the lock ends with the sub-workflow. */
 const NOT_HERE = ['owner', 'releaseOnEnd'];
 
 export const description: INodeProperties[] = [
-  keyField,
+  keysField,
   ttlField,
   ...whenBusyFields,
   {
@@ -113,23 +112,23 @@ async function runSection(run: Run, members: Member[], redis: Redis, own: Own): 
     for (const [i] of members) run.results.fail(i, asNodeError(context, output.error, i));
     return 'done';
   }
-  if (lost && request.care.stopWhenLost) {
+  if (lost?.lost && request.care.stopWhenLost) {
     for (const [i] of members) run.results.fail(i, itemError(context, lossMessage(lock, String(lost.reason)), i));
     return 'done';
   }
-  putDone(run, members, output.items, { ...acquiredFields(request.key, lock), acquiredBy: context.getNode().name, released: true, ...lost });
+  putDone(run, members, output.items, { ...acquiredFields(lock.lockId, lock.locks), acquiredBy: context.getNode().name, released: true, ...lost });
   return 'done';
 }
 
 type SubRun = { items: INodeExecutionData[]; waits: boolean };
 
 /** @returns nothing where the items have left by another output */
-async function enter(run: Run, members: Member[], redis: Redis, own: Own, party: Party, signal: AbortSignal): Promise<Lock | undefined> {
+async function enter(run: Run, members: Member[], redis: Redis, own: Own, party: Party, signal: AbortSignal): Promise<Entry | undefined> {
   const [, request] = members[0] as Member;
   const answer = await contend(run.context, redis, own, party, request, performance.now(), signal);
   if (answer.outcome === 'acquired') {
-    if (!signal.aborted) return answer.lock;
-    await undo([{ lock: answer.lock, party }]);
+    if (!signal.aborted) return answer;
+    await undo([{ entry: answer, party }]);
     throw signal.reason;
   }
   if (answer.outcome === 'failed' && signal.aborted) throw answer.error;
@@ -138,19 +137,24 @@ async function enter(run: Run, members: Member[], redis: Redis, own: Own, party:
   return undefined;
 }
 
-/** Gives the lock back. @returns what to say of one that was lost meanwhile */
-async function leave(lock: Lock, party: Party, { held }: Own): Promise<IDataObject | undefined> {
-  const lost = held.byId(lock.lockId)?.lost;
-  forget(party, lock.lockId, party.hold);
-  // With Redis away the lease ends by itself; the work is done all the same.
-  const result = await lock.release().catch(() => undefined);
-  if (result?.outcome === 'notHeld') return { released: false, lost: true, reason: lost ?? result.reason, ...lossFields(party.owner.executionId, result.by) };
-  if (lost !== undefined) return { released: false, lost: true, reason: lost };
-  return result === undefined ? { released: false, reason: 'unavailable' } : undefined;
+/** Gives the lock back, of each key. @returns what to say of one that was lost meanwhile */
+async function leave({ locks }: Entry, party: Party, { held }: Own): Promise<IDataObject | undefined> {
+  const ends = await Promise.all(
+    locks.map(async (lock): Promise<IDataObject | undefined> => {
+      const lost = held.byId(lock.lockId)?.lost;
+      forget(party, lock.lockId, party.hold);
+      // With Redis away the lease ends by itself; the work is done all the same.
+      const result = await lock.release().catch(() => undefined);
+      if (result?.outcome === 'notHeld') return { released: false, lost: true, reason: lost ?? result.reason, ...lossFields(party.owner.executionId, result.by) };
+      if (lost !== undefined) return { released: false, lost: true, reason: lost };
+      return result === undefined ? { released: false, reason: 'unavailable' } : undefined;
+    }),
+  );
+  return ends.find((end) => end?.lost) ?? ends.find((end) => end !== undefined);
 }
 
-const lossMessage = ({ key }: Lock, reason: string) =>
-  `The lock "${key}" was lost while the workflow ran (${reason}), so somebody else may have worked on the same thing. Check what was done, and see Get Status for who has the lock now.`;
+const lossMessage = ({ locks }: Entry, reason: string) =>
+  `The lock "${locks.map(({ key }) => key).join('", "')}" was lost while the workflow ran (${reason}), so somebody else may have worked on the same thing. Check what was done, and see Get Status for who has the lock now.`;
 
 /** What the workflow gave out, with what the lock has to say. */
 function putDone(run: Run, members: Member[], items: INodeExecutionData[], lock: IDataObject): void {

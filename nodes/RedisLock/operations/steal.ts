@@ -1,17 +1,18 @@
 import type { INodeProperties } from 'n8n-workflow';
-import { RedisLockError, type StealCondition, type Locks } from '../../../engine';
+import { randomUUID } from 'node:crypto';
+import { RedisLockError, type Lock, type Locks, type NotStolen, type StealCondition } from '../../../engine';
 import type { Redis } from '../connection';
 import { itemError } from '../execution';
 import type { Care } from '../held';
 import { renewEveryMs } from '../keepAlive';
-import { expiryFields, holderField } from '../lockField';
+import { expiryFields, holderField, namesOf } from '../lockField';
 import type { Own } from '../lookAfter';
-import { careFields, keyField, noteField, optionsField, outputField, readCare, readIsForCaller, readKey, readSeconds, ttlField } from '../parameters';
+import { careFields, keysField, noteField, optionsField, outputField, readCare, readIsForCaller, readKeys, readSeconds, ttlField } from '../parameters';
 import { asNodeError, groupByKey, withOuter, type OperationModule, type Run } from '../run';
 import { partyFields, partyOf, record, refuseLockForNobody, warnOfCare, type Party } from '../take';
 
 export const description: INodeProperties[] = [
-  keyField,
+  keysField,
   ttlField,
   {
     displayName: 'Steal If',
@@ -54,6 +55,8 @@ export const description: INodeProperties[] = [
 ];
 
 interface Request {
+  keys: string[];
+  /** What stands for them. */
   key: string;
   ttlMs: number;
   if: StealCondition;
@@ -67,8 +70,13 @@ export const steal: OperationModule<Request> = { description, read, execute };
 function read({ context }: Run, index: number): Request {
   const stealIf = context.getNodeParameter('stealIf', index, 'stale') as string;
   const staleMs = stealIf === 'stale' ? readSeconds(context, 'staleAfter', 'Stale After', index, { least: 0 }) : 0;
+  const keys = readKeys(context, index);
+  if (keys.length > 1 && stealIf === 'fencingToken') {
+    throw itemError(context, `Steal If (item ${index}) can be a fencing token for one key only, and Key is a list of ${keys.length}. Choose another condition, or take one key.`, index);
+  }
   return {
-    key: readKey(context, index),
+    keys,
+    key: keys.join('\n'),
     ttlMs: readSeconds(context, 'ttl', 'TTL', index, { least: 1 }),
     if: stealIf === 'fencingToken' ? { fencingToken: readFencingToken(context, index) } : (stealIf as StealCondition),
     staleMs: staleMs > 0 ? staleMs : undefined,
@@ -99,24 +107,27 @@ async function execute(run: Run, requests: Map<number, Request>, redis: Redis, o
   for (const [key, members] of groups) {
     const [, request] = members[0] as [number, Request];
     const party = parties.get(key) as Party;
-    const answer = await take(redis.locks, key, request, party, own).catch((error: unknown) =>
+    const answer = await take(redis.locks, request, party, own).catch((error: unknown) =>
       error instanceof RedisLockError && error.code !== 'wrongType' ? Promise.reject(error) : { outcome: 'failed' as const, error },
     );
-    if (answer.outcome === 'stolen') record(party, answer.lock, own, request.care);
+    if (answer.outcome === 'stolen') {
+      for (const lock of answer.locks) record(party, lock, own, request.care).group = answer.locks.length > 1 ? answer.lockId : undefined;
+    }
     for (const [index] of members) {
       const [outer] = run.open(index);
       if (answer.outcome === 'failed') {
         results.fail(index, asNodeError(context, answer.error, index));
       } else if (answer.outcome === 'stolen') {
-        const { lockId, fencingToken, grant } = answer.lock;
+        const { lockId, locks } = answer;
+        const { ttlMs, expiresAt } = (locks[0] as Lock).grant;
         const lock = {
-          stolen: true, acquired: true, key, lockId, fencingToken, ...expiryFields(grant.ttlMs, grant.expiresAt),
-          acquiredBy: context.getNode().name, ...partyFields(party), previousHolder: holderField(grant.robbed),
+          stolen: true, acquired: true, ...namesOf(lockId, locks), ...expiryFields(ttlMs, expiresAt),
+          acquiredBy: context.getNode().name, ...partyFields(party), previousHolder: holderField(locks.find(({ grant }) => grant.robbed)?.grant.robbed),
         };
         results.put(index, 'Stolen', withOuter(lock, outer));
       } else {
         const { reason, queue, holders } = answer;
-        const lock = { stolen: false, acquired: false, key, reason, queueLength: queue, holder: holderField(holders[0]) };
+        const lock = { stolen: false, acquired: false, key: answer.key ?? key, ...(request.keys.length > 1 ? { keys: request.keys } : {}), reason, queueLength: queue, holder: holderField(holders[0]) };
         results.put(index, 'Not Stolen', withOuter(lock, outer));
       }
     }
@@ -125,8 +136,18 @@ async function execute(run: Run, requests: Map<number, Request>, redis: Redis, o
   if (first && own.held.byNode(context.getNode().name).length > 0) warnOfCare(context, own, first.care);
 }
 
-const take = (locks: Locks, key: string, { if: condition, ttlMs, staleMs, care }: Request, { owner, hold }: Party, { told }: Own) =>
-  locks.steal(key, {
+type Answer = { outcome: 'stolen'; lockId: string; locks: Lock[] } | (NotStolen & { key?: string });
+
+async function take(locks: Locks, { keys, if: condition, ttlMs, staleMs, care }: Request, { owner, hold }: Party, { told }: Own): Promise<Answer> {
+  const options = {
     if: condition, ttlMs, staleMs, owner, hold,
     ...(care.keepAlive && told !== 'not' && { renewEveryMs: renewEveryMs(ttlMs) }),
-  });
+  };
+  if (keys.length > 1) {
+    const lockId = randomUUID();
+    const answer = await locks.stealAll(keys, { ...options, lockId });
+    return answer.outcome === 'stolen' ? { ...answer, lockId } : answer;
+  }
+  const answer = await locks.steal(String(keys[0]), options);
+  return answer.outcome === 'stolen' ? { outcome: 'stolen', lockId: answer.lock.lockId, locks: [answer.lock] } : answer;
+}

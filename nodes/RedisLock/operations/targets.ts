@@ -3,9 +3,9 @@ import type { Locks } from '../../../engine';
 import type { Redis } from '../connection';
 import { callerOf, identityOf, itemError } from '../execution';
 import type { HeldLock, HeldLocks } from '../held';
-import type { CarriedLock } from '../lockField';
+import { membersOf, type CarriedLock } from '../lockField';
 import { heldByCaller } from '../lookAfter';
-import { readKey, readText } from '../parameters';
+import { readKey, readKeys, readText } from '../parameters';
 import type { Run } from '../run';
 import { isChildHold } from '../take';
 
@@ -14,7 +14,7 @@ export type Target =
   | { by: 'auto' }
   | { by: 'execution' }
   | { by: 'node'; node: string }
-  | { by: 'key'; key: string }
+  | { by: 'key'; keys: string[] }
   | { by: 'lockId'; lockId: string; key?: string }
   | { by: 'otherExecution'; executionId: string };
 
@@ -37,7 +37,7 @@ export function readTarget({ context }: Run, index: number): Target {
     case 'node':
       return { by, node: readText(context, 'acquiredBy', 'Acquire Node', index) };
     case 'key':
-      return { by, key: readKey(context, index) };
+      return { by, keys: readKeys(context, index) };
     case 'lockId': {
       const lockId = readText(context, 'lockId', 'Lock ID', index);
       const hasKey = ![undefined, null, ''].includes(context.getNodeParameter('key', index, '') as string);
@@ -82,26 +82,29 @@ function choose(run: Run, index: number, target: Exclude<Target, { by: 'auto' | 
       return held.all().flatMap(own);
     case 'node':
       return held.byNode(target.node).map((lock) => ({ ...whole(lock), hold: target.node }));
-    case 'key': {
-      const known = held.byKey(target.key);
-      if (known) return own(known);
-      return run
-        .open(index)
-        .filter(({ key, lockId }) => key === target.key && lockId !== undefined)
-        .map((lock) => fromItem(lock, held))
-        .slice(0, 1);
-    }
+    case 'key':
+      return target.keys.flatMap((key) => byKey(run, index, key, held));
     case 'lockId':
-      return [byLockId(run, index, target, held)];
+      return byLockId(run, index, target, held);
   }
 }
 
-function byLockId(run: Run, index: number, { lockId, key }: Extract<Target, { by: 'lockId' }>, held: HeldLocks): Chosen {
+function byKey(run: Run, index: number, key: string, held: HeldLocks): Chosen[] {
+  const known = held.byKey(key);
+  if (known) return own(known);
+  const onItem = run.open(index).flatMap((lock) => fromItem(lock, held));
+  return onItem.filter((lock) => lock.key === key && lock.lockId !== '').slice(0, 1);
+}
+
+function byLockId(run: Run, index: number, { lockId, key }: Extract<Target, { by: 'lockId' }>, held: HeldLocks): Chosen[] {
   const known = held.byId(lockId);
-  if (known) return whole(known);
+  if (known) return [whole(known)];
+  // Of several keys that were taken together.
+  const group = held.byGroup(lockId);
+  if (group.length > 0) return group.map(whole);
   const onItem = run.open(index).find((lock) => lock.lockId === lockId);
-  if (onItem) return { ...fromItem(onItem, held), hold: undefined };
-  if (key) return { key, lockId };
+  if (onItem) return fromItem(onItem, held).map((lock) => ({ ...lock, hold: undefined }));
+  if (key) return [{ key, lockId }];
   throw keyNeeded(run.context, index);
 }
 
@@ -121,17 +124,20 @@ async function ofCaller(context: IExecuteFunctions, redis: Redis, target: Extrac
   const caller = callerOf(context);
   const { instanceId } = identityOf(context);
   if (!caller || !instanceId) return [];
-  const wanted = ({ key }: { key: string }) => target.by === 'execution' || key === target.key;
+  const wanted = ({ key }: { key: string }) => target.by === 'execution' || target.keys.includes(key);
   const known = heldByCaller(context, redis)?.all().filter(wanted) ?? [];
   const unknown = await inIndex(redis.locks, { instanceId, executionId: caller.executionId }, (lockId) => known.some((lock) => lock.lockId === lockId));
   return [...known.flatMap((lock) => lock.holds.filter(isChildHold).map((hold) => ({ ...whole(lock), hold }))), ...unknown.filter(wanted)];
 }
 
-/** A lock that the item carries, with the hold of the node that took it. */
-export function fromItem({ key, lockId = '', acquiredBy, hold = acquiredBy, fencingToken, ttlSeconds, rememberDoneSeconds }: CarriedLock, held: HeldLocks): Chosen {
-  // An item that was made before a Wait or a retry has the token of then.
-  const known = held.byId(lockId);
-  return { key, lockId, hold, fencingToken: known?.fencingToken ?? fencingToken, ttlMs: known?.ttlMs ?? (ttlSeconds ? ttlSeconds * 1000 : undefined), ...(rememberDoneSeconds && { rememberMs: rememberDoneSeconds * 1000 }) };
+/** A lock that the item carries, with the hold of the node that took it; of several keys, that of each. */
+export function fromItem(lock: CarriedLock, held: HeldLocks): Chosen[] {
+  const { acquiredBy, hold = acquiredBy, ttlSeconds, rememberDoneSeconds } = lock;
+  return membersOf(lock).map(({ key, lockId, fencingToken }) => {
+    // An item that was made before a Wait or a retry has the token of then.
+    const known = held.byId(lockId);
+    return { key, lockId, hold, fencingToken: known?.fencingToken ?? fencingToken, ttlMs: known?.ttlMs ?? (ttlSeconds ? ttlSeconds * 1000 : undefined), ...(rememberDoneSeconds && { rememberMs: rememberDoneSeconds * 1000 }) };
+  });
 }
 
 /** What this execution holds and knows nothing of: a sub-workflow took it, and the items on which it came are gone. */
