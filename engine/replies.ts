@@ -34,7 +34,7 @@ export function holder(text: string, nowMs: number): Holder {
 
 /** `till at fence owner`, a line break, the result as JSON */
 export function doneMark(text: string): DoneMark {
-  const [, till, at, fence, who, result] = /^(\d+) (\d+) (\d+) (.*)\n(.*)$/.exec(text) ?? [];
+  const [, till, at, fence, who, result] = /^(\d+) (\d+) (\d+) ([^\n]*)\n([\s\S]*)$/.exec(text) ?? [];
   return {
     at: Number(at),
     until: Number(till),

@@ -31,6 +31,8 @@ export interface HeldLock {
   note: string;
   /** With Acquire Once: its release after success is remembered as done for so long. */
   rememberMs?: number;
+  /** With Acquire Once: the execution that took it, which stays so in a retry. */
+  onceIn?: string;
   /** Id of the whole, where several keys were taken together. */
   group?: string;
   /** Held together with others that hold it shared. */

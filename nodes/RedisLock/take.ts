@@ -121,7 +121,7 @@ const entryOf = (lock: Lock): Entry => ({ outcome: 'acquired', lockId: lock.lock
 
 /** `key`: of several, the one that was not to be had. */
 type Not<T> = T & { key?: string };
-type NotHad = Not<Omit<Busy, 'reason'> & { reason: Busy['reason'] | 'heldByCaller' }> | Not<TimedOut>;
+type NotHad = Not<Omit<Busy, 'reason'> & { reason: Busy['reason'] | 'heldByCaller' | 'ownExecution' }> | Not<TimedOut>;
 export type Taken = Entry | NotHad | DoneBefore;
 
 /** Another hold on a lock that the party has, or a new lock. @throws RedisLockError · the reason of `signal` */
@@ -129,6 +129,10 @@ export async function take(context: IExecuteFunctions, redis: Redis, own: Own, p
   const { locks } = redis;
   const { owner, hold } = party;
   const renewal = care.keepAlive && own.told !== 'not' ? { renewEveryMs: renewEveryMs(options.ttlMs) } : {};
+  if (care.rememberMs !== undefined && isDuplicate(context, party, key)) {
+    const { holders, queue } = await locks.status(key);
+    return { outcome: 'busy', reason: 'ownExecution', holders, queue };
+  }
   const again = await takeAgain(locks, own, party, key, options, care);
   if (again) return entryOf(again);
   // A workflow can't look after a lease that is shorter than what it was told: it goes on once Redis has confirmed it.
@@ -144,8 +148,15 @@ export async function take(context: IExecuteFunctions, redis: Redis, own: Own, p
   const answer = await waitInPlace(context, redis, key, asked, care.rememberMs !== undefined);
   if (answer.outcome === 'busy' && caller?.waits && answer.holders.some(isCaller)) return { ...answer, reason: 'heldByCaller' };
   if (answer.outcome !== 'acquired') return answer;
-  record(party, answer.lock, own, care, { shared: asked.mode === 'shared' });
+  const held = record(party, answer.lock, own, care, { shared: asked.mode === 'shared' });
+  if (care.rememberMs !== undefined) held.onceIn = context.getExecutionId();
   return entryOf(answer.lock);
+}
+
+/** The same thing came to the same node of this execution before, and is being done. A retry of the execution goes on with it instead. */
+function isDuplicate(context: IExecuteFunctions, { held, hold }: Party, key: string): boolean {
+  const known = held.byKey(key);
+  return known !== undefined && known.lost === undefined && known.onceIn === context.getExecutionId() && known.holds.includes(hold);
 }
 
 /** The same for several keys, all or none. */

@@ -198,4 +198,47 @@ describe('on a cluster', () => {
     }
     await until(async () => (await Promise.all(cluster.masters.map((master) => master.keys('*end*')))).flat().length === 0, 5000);
   });
+
+  it('takes several keys on several masters, all or none', async () => {
+    const [locks, other] = [newLocks(), newLocks()];
+    const keys = await onEach((i) => `several:${i}`);
+    const held = () => Promise.all(keys.map(async (key) => (await other.status(key)).holders.length));
+    const result = await locks.acquireAll(keys, { ttlMs: 30_000, owner: { instanceId: 'i', executionId: '7' } });
+    if (result.outcome !== 'acquired') throw new Error(JSON.stringify(result));
+    expect(await held()).toEqual([1, 1, 1]);
+    expect(await other.acquireAll(keys, { ttlMs: 1000 })).toMatchObject({ outcome: 'busy', reason: 'held' });
+    await Promise.all(result.locks.map((lock) => lock.release()));
+
+    const last = [...keys].sort().at(-1)!;
+    const holder = await take(other, last);
+    expect(await locks.acquireAll(keys, { ttlMs: 1000 })).toMatchObject({ outcome: 'busy', key: last });
+    expect(await held()).toEqual(keys.map((key) => (key === last ? 1 : 0)));
+    const waiting = locks.acquireAll(keys, { ttlMs: 30_000, waitMs: 10_000 });
+    await until(async () => (await other.status(last)).queue === 1);
+    await holder.release();
+    const waited = await waiting;
+    if (waited.outcome !== 'acquired') throw new Error(JSON.stringify(waited));
+    expect(await held()).toEqual([1, 1, 1]);
+    await Promise.all(waited.locks.map((lock) => lock.release()));
+    await expect(locks.stealAll(keys, { if: 'any', ttlMs: 1000 })).rejects.toThrow('on a cluster');
+  });
+
+  it('sends out those who wait for what was done, or whom a newer one made needless', async () => {
+    const [locks, other] = [newLocks(), newLocks()];
+    for (const key of await onEach((i) => `out:${i}`)) {
+      const doing = await locks.acquireOnce(key, { ttlMs: 30_000 });
+      if (doing.outcome !== 'acquired') throw new Error(doing.outcome);
+      const waiting = other.acquireOnce(key, { ttlMs: 30_000, waitMs: 10_000 });
+      await until(async () => (await locks.status(key)).queue === 1);
+      const older = other.acquire(key, { ttlMs: 30_000, waitMs: 10_000, waiting: 'newest' });
+      await until(async () => (await locks.status(key)).queue === 2);
+      const newer = locks.acquire(key, { ttlMs: 30_000, waitMs: 10_000, waiting: 'newest' });
+      expect(await older).toMatchObject({ outcome: 'busy', reason: 'superseded' });
+      await doing.lock.release({ doneForMs: 200, result: 'here' });
+      expect(await waiting).toMatchObject({ outcome: 'doneBefore', done: { result: 'here' } });
+      const served = await newer;
+      if (served.outcome !== 'acquired') throw new Error(served.outcome);
+      await served.lock.release();
+    }
+  });
 });

@@ -2,7 +2,7 @@ import type { IDataObject, INodeProperties } from 'n8n-workflow';
 import type { Locks } from '../../../engine';
 import type { Redis } from '../connection';
 import { hint, itemError, stopSignal } from '../execution';
-import { acquiredFields, doneField, holderField, permitFields, type CarriedLock } from '../lockField';
+import { acquiredFields, doneField, holderField, permitFields, person, type CarriedLock } from '../lockField';
 import type { Own } from '../lookAfter';
 import { byName, careFields, keysField, noteField, optionsField, outputField, readIsForCaller, ttlField } from '../parameters';
 import { asNodeError, groupByKey, withOuter, type OperationModule, type Run } from '../run';
@@ -61,7 +61,12 @@ export async function execute(run: Run, requests: Map<number, Request>, redis: R
       const permits = answer.outcome === 'acquired' ? await permitsOf(redis.locks, first[1]) : {};
       if (answer.outcome === 'failed' && stop.signal.aborted) throw answer.error;
       if (answer.outcome === 'acquired' && !answer.again) granted.push({ entry: answer, party });
-      for (const [index, request] of members) if (!results.has(index)) settle(run, index, request, answer, party, permits);
+      for (const [index, request] of members) {
+        if (results.has(index)) continue;
+        // What is to be done once is the first item's to do.
+        if (answer.outcome === 'acquired' && request.care.rememberMs !== undefined && index !== first[0]) putDuplicate(run, index, request, party);
+        else settle(run, index, request, answer, party, permits);
+      }
     }
     // Stopped as the answer came: nobody would use what was granted.
     stop.signal.throwIfAborted();
@@ -128,6 +133,11 @@ function letPass(run: Run, requests: Map<number, Request>): void {
     requests.delete(index);
     run.results.put(index, 'Acquired', withOuter({ acquired: false, protected: false, deduplicated: false, reason: 'keyMissing' }, run.open(index)[0]));
   }
+}
+
+/** Two items of one run are the same thing: another item of this execution does it. */
+function putDuplicate(run: Run, index: number, { key }: Request, { owner }: Party): void {
+  run.results.put(index, 'Busy', withOuter({ acquired: false, key, reason: 'ownExecution', queueLength: 0, holder: person(owner) }, run.open(index)[0]));
 }
 
 /** How many hold it, where more than one may. Asked for by itself: it costs nobody who wants a mutex. */
