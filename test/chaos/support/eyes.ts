@@ -44,6 +44,13 @@ if ARGV[4] == 'leases' then
 end
 return 1`;
 
+export interface Waits {
+  channel: string;
+  once: boolean;
+  newest: boolean;
+  owner: string;
+}
+
 export interface Seen {
   value: string;
   /** When K ends by Redis' clock, -1 = never. */
@@ -56,7 +63,9 @@ export interface Seen {
   marks: string[];
   line: string[];
   /** Who has told what it waits for, and on which channel it listens. */
-  waits: Map<string, string>;
+  waits: Map<string, Waits>;
+  done?: { over: boolean; token: number; owner: string; result: string };
+  newest?: string;
   /** Keys without a TTL. */
   bare: string[];
   indexes: string[][];
@@ -92,7 +101,9 @@ export class Eyes {
       silent: named('~').map(([channel]) => channel),
       marks: named('!').map(([mark]) => mark),
       line,
-      waits: new Map(pairs(waits).map(([id, text]) => [id, String(text.split(' ')[0])])),
+      waits: new Map(pairs(waits).map(([id, text]) => [id, waiter(text)])),
+      ...(field('done') !== undefined && { done: doneMark(field('done')!, now) }),
+      ...(field('newest') !== undefined && { newest: field('newest')! }),
       bare,
       indexes: inIndexes,
     };
@@ -108,6 +119,13 @@ export class Eyes {
     return this.redis.eval(PASS, 4, ...names(key), id, '', ms, 'stays');
   }
 
+  /** The time is over for which it is remembered that it was done. */
+  async forget(key: string): Promise<void> {
+    const [, lock] = names(key);
+    const text = String(await this.redis.hget(lock, 'done'));
+    await this.redis.hset(lock, 'done', text.replace(/^\d+/, '1'));
+  }
+
   /** The time of a waiter is over, and its process has not said so. */
   async outdate(key: string, id: string): Promise<void> {
     const [, , , waits] = names(key);
@@ -115,6 +133,16 @@ export class Eyes {
     text[1] = '1';
     await this.redis.hset(waits, id, text.join(' '));
   }
+}
+
+function waiter(text: string): Waits {
+  const [, channel, policy, owner] = /^(\S+) \d+ \d+ \d+(\S*) \d+ \S+ (.*)$/.exec(text) ?? [];
+  return { channel: String(channel), once: String(policy).startsWith('o'), newest: String(policy).includes('n'), owner: String(owner) };
+}
+
+function doneMark(text: string, now: number): Seen['done'] {
+  const [, till, token, owner, result] = /^(\d+) \d+ (\d+) (.*)\n(.*)$/.exec(text) ?? [];
+  return { over: Number(till) <= now, token: Number(token), owner: String(owner), result: String(result) };
 }
 
 const pairs = (flat: string[]) => Array.from({ length: flat.length / 2 }, (_, i) => [String(flat[2 * i]), String(flat[2 * i + 1])] as const);

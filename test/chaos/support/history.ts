@@ -1,4 +1,9 @@
+import { doneOnce, onlyNewest } from './policies';
+
 /** What processes wrote down in a storm, and what must be true of it. */
+
+/** How a key is used: in turn; by one who does it for all; by the newest only; as one of several that are taken together. */
+export type Kind = 'turn' | 'once' | 'newest' | 'list';
 
 export interface Note {
   what: 'ask' | 'place' | 'got' | 'begin' | 'beat' | 'end' | 'released' | 'out' | 'failed' | 'unhandled' | 'stopped' | 'continued' | 'killed';
@@ -6,6 +11,9 @@ export interface Note {
   at: number;
   id?: string;
   key?: string;
+  /** Holders at once that the asker allows; a writer 1, readers a million. */
+  limit?: number;
+  kind?: Kind;
   ticket?: number;
   token?: number;
   expiresAt?: number;
@@ -13,6 +21,12 @@ export interface Note {
   value?: number;
   wrote?: number;
   outcome?: string;
+  /** Of one that gives the lock back: what it was for is done. */
+  done?: boolean;
+  /** Of one told that it was done before: the token with which it was. */
+  doneBefore?: number;
+  /** Of one that was put out of the line: the id of the newer one. */
+  supersededBy?: string;
 }
 
 /** A process has so long to claim what it was handed. */
@@ -23,10 +37,12 @@ interface Span {
   to: number;
 }
 
-/** One acquire and what came of it. Moments in ms, ticket and token in µs, all by Redis' clock. */
-interface Attempt {
+/** One acquire (of several keys: of each) and what came of it. Moments in ms, ticket and token in µs, all by Redis' clock. */
+export interface Attempt {
   id: string;
   key: string;
+  kind: Kind;
+  limit: number;
   process: string;
   asked: number;
   ticket?: number;
@@ -37,6 +53,9 @@ interface Attempt {
   end?: number;
   wrote?: number;
   released?: number;
+  markedDone?: boolean;
+  doneBefore?: number;
+  supersededBy?: string;
   /** Times at which its lease was in force, as it was told by Redis. */
   leases: Span[];
 }
@@ -47,6 +66,10 @@ export interface Verdict {
   handOffs: number;
   updatesChecked: number;
   ordered: number;
+  /** Who had to leave the line, and sections of each kind of use. */
+  superseded: number;
+  doneBefore: number;
+  kinds: Partial<Record<Kind | 'shared', number>>;
   /** Ms between the end of a hold and the next holder's knowing of it, while an undisturbed caller waited. */
   gaps: { median: number; p99: number; max: number };
   faults: string[];
@@ -62,34 +85,46 @@ export class History {
 
   constructor(
     notes: Note[],
-    private readonly keys: Array<{ key: string; limit: number }>,
     private readonly ttlMs: number,
   ) {
     for (const note of notes) this.read(note);
   }
 
   check(boundMs: number): Verdict {
-    const verdict: Verdict = { sections: 0, kept: 0, handOffs: 0, updatesChecked: 0, ordered: 0, gaps: { median: 0, p99: 0, max: 0 }, faults: this.faults };
-    const gaps: number[] = [];
-    for (const { key, limit } of this.keys) {
-      const granted = [...this.attempts.values()]
-        .filter((attempt) => attempt.key === key && attempt.token !== undefined)
-        .sort((a, b) => Number(a.token) - Number(b.token));
-      const sections = granted.filter(({ begin }) => begin !== undefined);
-      verdict.sections += sections.filter(({ end }) => end !== undefined).length;
-      verdict.kept += sections.filter((section) => this.wasKept(section)).length;
-      this.tokensGrow(key, granted);
-      this.noMoreThan(limit, key, sections);
-      verdict.ordered += this.inOrder(key, granted);
-      if (limit > 1) continue;
-      verdict.updatesChecked += this.noLostUpdate(key, sections);
-      gaps.push(...this.gaps(key, granted, boundMs));
-    }
+    const { faults } = this;
+    const all = [...this.attempts.values()];
+    const superseded = all.filter((attempt) => attempt.supersededBy !== undefined).length;
+    const doneBefore = all.filter((attempt) => attempt.doneBefore !== undefined).length;
+    const verdict: Verdict = { sections: 0, kept: 0, handOffs: 0, updatesChecked: 0, ordered: 0, superseded, doneBefore, kinds: {}, gaps: { median: 0, p99: 0, max: 0 }, faults };
+    const gaps = [...Map.groupBy(all, ({ key }) => key)].flatMap(([key, attempts]) => this.checkKey(key, attempts, boundMs, verdict));
     gaps.sort((a, b) => a - b);
     const at = (share: number) => gaps[Math.min(gaps.length - 1, Math.floor(gaps.length * share))] ?? 0;
     verdict.handOffs = gaps.length;
     verdict.gaps = { median: at(0.5), p99: at(0.99), max: at(1) };
     return verdict;
+  }
+
+  /** @returns the gaps, see `Verdict` */
+  private checkKey(key: string, attempts: Attempt[], boundMs: number, verdict: Verdict): number[] {
+    const granted = attempts.filter(({ token }) => token !== undefined).sort((a, b) => Number(a.token) - Number(b.token));
+    const sections = granted.filter(({ begin }) => begin !== undefined);
+    const [{ kind }] = attempts as [Attempt];
+    for (const { limit, end } of sections) {
+      if (end === undefined) continue;
+      const name = isWriter({ limit }) || kind !== 'turn' ? kind : 'shared';
+      verdict.sections += 1;
+      verdict.kinds[name] = (verdict.kinds[name] ?? 0) + 1;
+    }
+    verdict.kept += sections.filter((section) => this.wasKept(section)).length;
+    this.tokensGrow(key, granted);
+    this.noMoreThanAllowed(key, sections);
+    verdict.ordered += this.inOrder(key, granted);
+    if (kind === 'once') this.faults.push(...doneOnce(key, attempts));
+    if (kind === 'newest') this.faults.push(...onlyNewest(key, attempts));
+    if (!granted.some(isWriter)) return [];
+    verdict.updatesChecked += this.noLostUpdate(key, sections);
+    // Who takes several knows of the first only when it has all.
+    return kind === 'list' ? [] : this.gaps(key, granted, boundMs);
   }
 
   /** Each grant is a new token, and whoever was granted later in time has the larger one. */
@@ -100,7 +135,7 @@ export class History {
       if (Number(attempt.got) * 1000 + 1000 < Number(attempt.token)) this.faults.push(`${key}: token ${attempt.token} from the future`);
     }
     // Sections of a mutex that were kept come one after the other, and so do their tokens.
-    if (this.limit(key) > 1) return;
+    if (!granted.every(isWriter)) return;
     const kept = granted.filter((attempt) => this.wasKept(attempt)).sort((a, b) => Number(a.begin) - Number(b.begin) || Number(a.token) - Number(b.token));
     for (const [i, b] of kept.entries()) {
       const a = kept[i - 1];
@@ -108,8 +143,8 @@ export class History {
     }
   }
 
-  /** At no moment are there more sections with a valid lease than the limit. */
-  private noMoreThan(limit: number, key: string, sections: Attempt[]): void {
+  /** At no moment are there more sections with a valid lease than each of them allows. */
+  private noMoreThanAllowed(key: string, sections: Attempt[]): void {
     const marks = sections.flatMap((section) =>
       this.valid(section).flatMap(({ from, to }) => [
         { at: from, change: 1, section },
@@ -122,7 +157,7 @@ export class History {
     for (const { change, section } of marks) {
       if (change < 0) inside.delete(section);
       else inside.add(section);
-      if (inside.size > limit) this.faults.push(`${key}: ${[...inside].map(({ id }) => id).join(', ')} at once`);
+      if (change > 0 && inside.size > Math.min(...[...inside].map(({ limit }) => limit))) this.faults.push(`${key}: ${[...inside].map(({ id }) => id).join(', ')} at once`);
     }
   }
 
@@ -141,16 +176,18 @@ export class History {
     return fair.length;
   }
 
-  /** A kept section reads what the kept one before it wrote, unless one that was not kept was about meanwhile. */
+  /** A kept section reads what the writer before it wrote, unless a writer that was not kept was about meanwhile. */
   private noLostUpdate(key: string, sections: Attempt[]): number {
-    const strays = sections.filter((section) => !this.wasKept(section)).map((section) => this.presence(section));
+    const strays = sections.filter((section) => isWriter(section) && !this.wasKept(section)).map((section) => this.presence(section));
     let checked = 0;
-    for (const [i, b] of sections.entries()) {
-      const a = sections[i - 1];
-      if (!a || !this.wasKept(a) || !this.wasKept(b)) continue;
-      if (strays.some((stray) => overlap(stray, { from: Number(a.begin), to: Number(b.end) + 1 }))) continue;
-      checked += 1;
-      if (b.read !== a.wrote) this.faults.push(`${key}: ${a.id} wrote ${a.wrote}, ${b.id} read ${b.read}`);
+    let a: Attempt | undefined;
+    for (const b of sections) {
+      const span = { from: Number(a?.begin), to: Number(b.end) + 1 };
+      if (a && b.read !== undefined && this.wasKept(b) && !strays.some((stray) => overlap(stray, span))) {
+        checked += 1;
+        if (b.read !== a.wrote) this.faults.push(`${key}: ${a.id} wrote ${a.wrote}, ${b.id} read ${b.read}`);
+      }
+      if (isWriter(b)) a = this.wasKept(b) ? b : undefined;
     }
     return checked;
   }
@@ -158,15 +195,17 @@ export class History {
   private gaps(key: string, granted: Attempt[], boundMs: number): number[] {
     const waits = granted.filter((attempt) => attempt.ticket !== undefined && !this.wasDisturbed(attempt));
     const gaps: number[] = [];
-    for (const [i, next] of granted.entries()) {
-      const before = granted[i - 1];
-      if (!before) continue;
-      const over = Math.min(before.released ?? Infinity, before.leases.at(-1)?.to ?? Infinity);
-      const gap = { from: over, to: Number(next.got) };
-      const somebody = waits.some((w) => Number(w.ticket) / 1000 <= gap.from && Number(w.got) >= gap.to);
-      if (!somebody) continue;
-      gaps.push(Math.max(0, gap.to - gap.from));
-      if (gap.to - gap.from > Math.max(boundMs, this.excused(gap, boundMs))) this.faults.push(`${key}: nobody for ${gap.to - gap.from} ms after ${before.id}, though somebody waited`);
+    // The last that was over of those before: of several readers that need not be the last that came.
+    let last: { over: number; id: string } | undefined;
+    for (const next of granted) {
+      const gap = { from: Number(last?.over), to: Number(next.got) };
+      const somebody = last && waits.some((w) => Number(w.ticket) / 1000 <= gap.from && Number(w.got) >= gap.to);
+      if (last && somebody) {
+        gaps.push(Math.max(0, gap.to - gap.from));
+        if (gap.to - gap.from > Math.max(boundMs, this.excused(gap, boundMs))) this.faults.push(`${key}: nobody for ${gap.to - gap.from} ms after ${last.id}, though somebody waited`);
+      }
+      const over = Math.min(next.released ?? Infinity, next.leases.at(-1)?.to ?? Infinity);
+      if (!last || over > last.over) last = { over, id: next.id };
     }
     return gaps;
   }
@@ -177,8 +216,6 @@ export class History {
     const killed = [...this.killed.values()].filter((at) => gap.from <= at && at <= gap.to).length;
     return frozen * CLAIM_MS + killed * this.ttlMs + (boundMs - 5000);
   }
-
-  private limit = (key: string) => this.keys.find((known) => known.key === key)?.limit ?? 1;
 
   private wasDisturbed({ process, asked, got }: Attempt): boolean {
     return (this.frozen.get(process) ?? []).some((span) => overlap(span, { from: asked, to: Number(got) + 1 }));
@@ -205,7 +242,8 @@ export class History {
   private read(note: Note): void {
     const { what, process, at, id = '' } = note;
     if (what === 'ask') {
-      this.attempts.set(id, { id, key: String(note.key), process, asked: at, leases: [] });
+      const { kind = 'turn', limit = 1 } = note;
+      this.attempts.set(id, { id, key: String(note.key), kind, limit, process, asked: at, leases: [] });
       return;
     }
     const spans = this.frozen.get(process) ?? [];
@@ -219,11 +257,20 @@ export class History {
     if (what === 'got') Object.assign(attempt, { got: at, token: note.token, leases: [{ from: Number(note.token) / 1000, to: Number(note.expiresAt) }] });
     if (what === 'begin') Object.assign(attempt, { begin: at, read: note.value });
     if (what === 'end') Object.assign(attempt, { end: at, wrote: note.wrote });
-    if (what === 'released' && note.outcome === 'released') attempt.released = at;
+    if (what === 'released' && note.outcome === 'released') Object.assign(attempt, { released: at, markedDone: note.done });
+    if (what === 'out') this.readOut(attempt, note);
     if (what === 'beat' && note.outcome === 'alive') {
       const to = Number(note.expiresAt);
       if (note.revived) attempt.leases.push({ from: to - this.ttlMs, to });
       else attempt.leases.at(-1)!.to = to;
     }
   }
+  /** Whoever waits is served or told why not: for those who take several keys anything else is a deadlock. */
+  private readOut(attempt: Attempt, { at, outcome, doneBefore, supersededBy }: Note): void {
+    Object.assign(attempt, { ...(doneBefore !== undefined && { doneBefore }), ...(supersededBy !== undefined && { supersededBy }) });
+    const spared = this.wasDisturbed({ ...attempt, got: at });
+    if (outcome === 'timedOut' && attempt.kind !== 'turn' && !spared) this.faults.push(`${attempt.key}: ${attempt.id} waited in vain`);
+  }
 }
+
+const isWriter = ({ limit }: Pick<Attempt, 'limit'>) => limit === 1;

@@ -3,6 +3,9 @@
  * Tokens are numbered 1, 2, 3 … in the order of the grants; places in line by arrival.
  */
 
+/** A shared lock is a permit of one of so many. */
+export const SHARED = 1_000_000;
+
 /** Who is told of a grant: a process that listens and claims, one that is frozen (it hears, and does nothing), one that is dead. */
 export type Channel = 'a' | 'b' | 'c' | 'frozen' | 'dead';
 export const isLive = (channel: Channel) => channel !== 'frozen' && channel !== 'dead';
@@ -13,6 +16,10 @@ export interface Ask {
   limit: number;
   ttl: number;
   holds: string[];
+  /** It wants nothing of what was done before. */
+  once: boolean;
+  /** Of those in line who ask for this, only the newest is served. */
+  newest: boolean;
 }
 
 export interface Waiter extends Ask {
@@ -20,6 +27,8 @@ export interface Waiter extends Ask {
   overdue: boolean;
   /** It went, and its place is kept. */
   away: boolean;
+  /** Put out of the line by a newer one of this process; it has not left yet. */
+  out?: string;
 }
 
 export interface Member extends Waiter {
@@ -35,10 +44,24 @@ export interface Member extends Waiter {
   reason?: 'stolen';
 }
 
+/** That what the key stands for was done. */
+export interface Done {
+  token: number;
+  by: string;
+  result: unknown;
+  /** Its time is over, and nobody has noticed yet. */
+  over: boolean;
+}
+
+/** Of one that has to go, for whichever reason, or of one that holds the lock in spite of leaving: its token. 0 = nothing of the kind. */
+export type Left = number | { outcome: 'superseded'; newer: string } | ({ outcome: 'doneBefore' } & Omit<Done, 'over'>);
+
 export type Answer = Record<string, unknown> & { outcome: string };
 export type StealIf = 'stale' | 'silent' | 'noTtl' | 'any' | { fencingToken: number };
 
 const REMEMBERED = 16;
+/** Ids begin with the name of their process, which stands for an execution here. */
+const processOf = (id: string) => String(id.split('-')[0]);
 
 export class Model {
   value: undefined | { ours: number } | { foreign: number };
@@ -52,6 +75,11 @@ export class Model {
   lost: Array<{ id: string; token: number; reason: string; by: number }> = [];
   silent = new Set<Channel>();
   index = new Map<string, Set<string>>();
+  done: Done | undefined;
+  /** Who was the newest, of those of whom only the newest is served, when this was last looked at. */
+  newest: string | undefined;
+  /** Told to leave the line, if they have to: ids, and processes of which all are meant. */
+  told = { ids: new Set<string>(), channels: new Set<Channel>() };
 
   get foreign(): boolean {
     return this.value !== undefined && 'foreign' in this.value;
@@ -68,10 +96,20 @@ export class Model {
     this.settle();
     if (wait === 'line') this.silent.delete(me.channel);
     const held = this.member(me.id);
+    if (held && held.limit >= SHARED !== me.limit >= SHARED) return { outcome: 'otherMode' };
     if (held) {
       me.holds.forEach((hold) => held.holds.includes(hold) || held.holds.push(hold));
       this.renew(held, Math.max(held.ttl, me.ttl));
       return this.acquired(held, { again: true });
+    }
+    const place = this.line.find(({ id }) => id === me.id);
+    if (me.once && this.done) {
+      if (wait === 'line') this.goOut(me.id);
+      return this.doneBefore(this.done);
+    }
+    if (me.newest && place?.out) {
+      this.goOut(me.id);
+      return { outcome: 'superseded', newer: place.out };
     }
     // Also of one who was handed the lock and has not claimed it, a place is left to keep.
     const waits = this.line.length > 0 || this.members.some(({ given }) => given);
@@ -82,10 +120,12 @@ export class Model {
       if (victim && this.room(me.limit, victim)) return this.acquired(this.takeOver(victim, me), { robbed: victim.token });
     }
     if (wait === 'line') {
-      const place = this.line.find(({ id }) => id === me.id);
       if (place) Object.assign(place, me, { overdue: false, away: false });
-      else {
-        this.join({ ...me, arrival, overdue: false, away: false });
+      else this.join({ ...me, arrival, overdue: false, away: false });
+      const newer = this.becomeNewest(me.id);
+      if (newer) {
+        this.goOut(me.id);
+        return { outcome: 'superseded', newer };
       }
       this.indexOf(me.id).add(me.id);
     }
@@ -93,7 +133,7 @@ export class Model {
     if (mine) return this.acquired(mine);
     if (wait === 'line') return { outcome: 'waiting' };
     if (!blocked && fits()) return this.acquired(this.grant(me));
-    const other = !fits() && this.living.length < me.limit;
+    const other = !fits() && this.living.length < me.limit && me.limit < SHARED;
     return { outcome: 'busy', reason: this.foreign ? 'foreign' : other ? 'otherLimit' : 'held', ...this.inTheWay() };
   }
 
@@ -117,7 +157,9 @@ export class Model {
     return { outcome: 'alive', token: m.token, ttl: m.ttl, revived, shortened };
   }
 
-  release(id: string, token: number, hold: string[]): Answer {
+  /** @param done what is left with the mark that it was done */
+  release(id: string, token: number, hold: string[], done?: { result: unknown }): Answer {
+    const noted = this.done !== undefined || this.newest !== undefined;
     this.settle();
     // A newer lease of the same id is not what is given back.
     const m = this.members.find((other) => other.id === id && (token === 0 || other.token === token));
@@ -134,16 +176,17 @@ export class Model {
       return { outcome: 'released', expiredBefore: false, holdsLeft: left.length };
     }
     this.indexOf(id).delete(id);
-    if (!this.handOver(m)) this.giveBack(m);
+    if (done) this.done = { token: m.token, by: processOf(id), result: done.result, over: false };
+    if (done || noted || !this.handOver(m)) this.giveBack(m);
     return { outcome: 'released', expiredBefore: m.ranOut > 0, holdsLeft: 0 };
   }
 
-  /** @returns the tokens of what is their own in spite of it, 0 where they left */
-  leave(ids: string[], mode: 'take' | 'back' | 'unclaimed', keeps = false): Answer {
+  /** @param keeps 'place' = its place in line is kept; 'ifItMay' = it leaves only if it has to */
+  leave(ids: string[], mode: 'take' | 'back' | 'unclaimed', keeps: 'nothing' | 'place' | 'ifItMay' = 'nothing'): Answer & { results: Left[] } {
     this.settle();
     const before = this.tokens;
     let gaveBack = false;
-    const tokens = ids.map((id) => {
+    const results = ids.map((id): Left => {
       const m = this.member(id);
       const place = this.line.find((w) => w.id === id);
       if (m && mode === 'take') {
@@ -151,27 +194,29 @@ export class Model {
         this.indexOf(id).add(id);
         return m.token;
       }
-      if (!m && keeps && place) Object.assign(place, { away: true, overdue: false });
-      else if (!m || m.given || mode !== 'unclaimed') {
+      const out = m ? 0 : this.whyOut(place);
+      if (!m && !out && keeps !== 'nothing' && place) {
+        if (keeps === 'place') Object.assign(place, { away: true, overdue: false });
+      } else if (!m || m.given || mode !== 'unclaimed') {
         if (m) this.remove(m);
         gaveBack ||= m !== undefined;
-        this.line = this.line.filter((w) => w !== place);
-        this.indexOf(id).delete(id);
+        this.goOut(id);
       }
-      return 0;
+      return out;
     });
     if (this.room()) this.promote();
     if (gaveBack) this.coverRest(before);
-    return { outcome: 'left', tokens, queue: this.line.length };
+    return { outcome: 'left', results, queue: this.line.length };
   }
 
   look(channel: Channel, witness: string): Answer {
     this.settle();
     this.silent.delete(channel);
-    const known = this.member(witness) !== undefined || this.line.some(({ id }) => id === witness);
+    const place = this.line.find(({ id }) => id === witness);
+    const stays = place ? !this.whyOut(place) : this.member(witness) !== undefined;
     this.promote({ asking: channel });
     const granted = this.members.filter((m) => m.given && m.channel === channel).map(({ id }) => id);
-    return { outcome: 'look', concerned: [...granted, ...(known ? [] : [witness])].sort() };
+    return { outcome: 'look', concerned: [...granted, ...(stays ? [] : [witness])].sort() };
   }
 
   steal(me: Ask, condition: StealIf, robbed?: unknown): Answer {
@@ -196,7 +241,7 @@ export class Model {
   /** Redis lost everything. */
   flush(): void {
     Object.assign(this, { value: undefined, keyTtl: 'none', fence: undefined, floor: undefined });
-    Object.assign(this, { members: [], line: [], lost: [], silent: new Set(), index: new Map() });
+    Object.assign(this, { members: [], line: [], lost: [], silent: new Set(), index: new Map(), done: undefined, newest: undefined });
   }
 
   /** The time of a lease is over. */
@@ -220,9 +265,8 @@ export class Model {
     return { outcome: 'acquired', token: m.token, ...more };
   }
 
-  /** Ids begin with the name of their process, which stands for an execution here. */
   private indexOf(id: string): Set<string> {
-    const process = String(id.split('-')[0]);
+    const process = processOf(id);
     const known = this.index.get(process) ?? new Set<string>();
     this.index.set(process, known);
     return known;
@@ -239,6 +283,40 @@ export class Model {
     if (!this.member(id) && !this.line.some((w) => w.id === id)) this.indexOf(id).delete(id);
   }
 
+  /** It leaves the line, and the index where it holds nothing. */
+  private goOut(id: string): void {
+    this.line = this.line.filter((w) => w.id !== id);
+    this.unindex(id);
+  }
+
+  private whyOut(place: Waiter | undefined): Left {
+    if (place?.out) return { outcome: 'superseded', newer: place.out };
+    return place?.once && this.done ? this.doneBefore(this.done) : 0;
+  }
+
+  private doneBefore({ token, by, result }: Done): { outcome: 'doneBefore' } & Omit<Done, 'over'> {
+    return { outcome: 'doneBefore', token, by, result };
+  }
+
+  /**
+   * One who wants to be served as the newest is in line: it puts out the one who was, unless that came later.
+   * @returns the process of that later one
+   */
+  private becomeNewest(id: string): string | undefined {
+    const w = this.line.find((other) => other.id === id);
+    const old = this.line.find((other) => other.id === this.newest);
+    if (!w?.newest || old === w) return undefined;
+    if (old && old.arrival > w.arrival) return processOf(old.id);
+    if (old) this.supersede(old, processOf(id));
+    this.newest = id;
+    return undefined;
+  }
+
+  private supersede(old: Waiter, newer: string): void {
+    old.out = newer;
+    if (!old.away) this.told.ids.add(old.id);
+  }
+
   /** Leases end by their time, by a deleted key (living ones), and by a key of another kind (all). */
   private settle(): void {
     for (const m of [...this.members].reverse()) {
@@ -246,6 +324,8 @@ export class Model {
       if (m.given && (revoked || m.ranOut)) {
         this.lose(m, revoked ?? 'expired', 0);
         this.join(m);
+        const newer = this.becomeNewest(m.id);
+        if (newer) this.supersede(this.line.find(({ id }) => id === m.id)!, newer);
         if (!revoked) this.silent.add(m.channel);
       } else if (revoked) this.lose(m, revoked, 0);
     }
@@ -254,6 +334,9 @@ export class Model {
     for (const m of this.members.filter(({ ranOut, limit }) => ranOut && this.living.length >= Math.min(limit, fewest))) {
       this.lose(m, 'expired', this.living.find(({ given }) => !given)?.token ?? 0);
     }
+    if (this.done?.over) this.done = undefined;
+    const waits = [...this.line, ...this.members.filter(({ given }) => given)];
+    if (!waits.some(({ id }) => id === this.newest)) this.newest = undefined;
   }
 
   /** First come, first served; nobody passes one who needs more room; who does not answer keeps its place. */
@@ -264,7 +347,8 @@ export class Model {
     if (this.foreign) return { blocked };
     for (const w of [...this.line]) {
       if (w.overdue && w.id !== self?.id) this.line = this.line.filter((other) => other !== w);
-      else if (w.away && w.id !== self?.id) continue;
+      else if (w.out || (w.away && w.id !== self?.id)) continue;
+      else if (w.once && this.done) this.tellOut(w, asking);
       else if (blocked || !this.room(w.limit)) {
         blocked = true;
         // Of a hand-over the next process is told too; the search for it goes on no further.
@@ -276,6 +360,11 @@ export class Model {
       }
     }
     return { mine, blocked };
+  }
+
+  /** A process that asks just now learns it from the answer. */
+  private tellOut({ channel }: Waiter, asking: Channel | undefined): void {
+    if (channel !== asking) this.told.channels.add(channel);
   }
 
   private grant(w: Ask, given = false): Member {
@@ -314,12 +403,13 @@ export class Model {
     this.setKey(this.value ?? { ours: 0 }, 'leases');
   }
 
-  /** The plain case: the only holder, and a first in line who is there and wants the lock for itself. The rest of the line is not looked at. */
+  /** The plain case: the only holder, and a first in line who is there and wants the lock for itself, in turn. The rest of the line is not looked at. */
   private handOver(m: Member): boolean {
     const [head] = this.line;
     const plain = this.members.length === 1 && !m.ranOut && !m.given && this.silent.size === 0;
-    const intact = this.value !== undefined && 'ours' in this.value && this.value.ours === 0;
+    const intact = this.value !== undefined && 'ours' in this.value && this.value.ours === 0 && this.fence === m.token;
     if (!plain || !intact || !head || head.overdue || head.away || head.limit !== 1 || head.channel === 'dead') return false;
+    if (head.once || head.newest || head.out) return false;
     this.remove(m);
     this.grant(head, true);
     return true;
@@ -338,8 +428,8 @@ export class Model {
   }
 
   private join(w: Waiter): void {
-    const { id, channel, limit, ttl, holds, arrival, overdue, away } = w;
-    this.line = [...this.line, { id, channel, limit, ttl, holds, arrival, overdue, away }].sort((a, b) => a.arrival - b.arrival);
+    const { id, channel, limit, ttl, holds, once, newest, arrival, overdue, away } = w;
+    this.line = [...this.line, { id, channel, limit, ttl, holds, once, newest, arrival, overdue, away }].sort((a, b) => a.arrival - b.arrival);
   }
 
   private remove(m: Member): void {

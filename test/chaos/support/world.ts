@@ -1,15 +1,15 @@
 import assert from 'node:assert/strict';
 import { setTimeout as delay } from 'node:timers/promises';
 import Redis from 'ioredis';
-import { createLocks, type AcquireOptions, type Lock, type Locks, type Owner } from '../../../engine';
+import { createLocks, type AcquireOptions, type DoneMark, type Lock, type Locks, type Owner } from '../../../engine';
 import type { Caller } from '../../../engine/calls';
 import { Transitions } from '../../../engine/transitions';
-import { ask as check } from '../../../engine/validate';
+import { ask as check, policy } from '../../../engine/validate';
 import { executionKey } from '../../../engine/keys';
 import { startRedis, type RedisServer } from '../../../scripts/lib/redis';
 import { until } from '../../engine/support/until';
 import { Eyes } from './eyes';
-import { isLive, type Answer, type Ask, type Channel, type Model } from './model';
+import { SHARED, isLive, type Answer, type Ask, type Channel, type Model, type Waiter } from './model';
 
 /** An ioredis client that knows whether an answer is awaited, so that a test can wait for the end of what goes on by itself. */
 class Watched extends Redis {
@@ -26,10 +26,14 @@ class Watched extends Redis {
   }
 }
 
-/** What a look does to a waiter that it found something for. */
+/** What a look does to a waiter that it found something for, and the connection on which this process hears. */
 interface Waiting {
   line: { find(full: string, lockId: string): { notify(): void } | undefined };
+  wakeUp: { client: Redis };
 }
+const waiting = (locks: Locks) => (locks as unknown as { waiters: Waiting }).waiters;
+
+const permits = (limit: number) => (limit === SHARED ? { mode: 'shared' as const } : { limit });
 
 const LIVE = ['a', 'b', 'c'] as const;
 export const TTL = 60_000;
@@ -62,9 +66,11 @@ export class World {
   key = '';
   handles: Handle[] = [];
   parked: Parked[] = [];
-  /** Waiters of the frozen and the dead process: ticket by id. */
+  /** Those of whose end the model does not know. */
+  private readonly awaited = new Map<string, Parked>();
   /** Who went and left its place to be kept. */
   kept: Ask[] = [];
+  /** Waiters of the frozen and the dead process: ticket by id. */
   readonly ghosts = new Map<string, { channel: Channel; ask: Ask; ticket: number; arrival: number }>();
   /** Real tokens in the order of the grants: the model's token n is the n-th. */
   private tokens: number[] = [];
@@ -107,6 +113,7 @@ export class World {
     this.key = `lock:${++this.runs}`;
     this.handles = [];
     this.parked = [];
+    this.awaited.clear();
     this.kept = [];
     this.ghosts.clear();
     this.tokens = [];
@@ -158,13 +165,14 @@ export class World {
   owner = (id: string): Owner => ({ instanceId: 'i', executionId: String(id.split('-')[0]) });
 
   options({ id, limit, ttl, holds: [hold] }: Ask): AcquireOptions {
-    return { ttlMs: ttl, limit, lockId: id, owner: this.owner(id), renewEveryMs: RENEW, ...(hold && { hold }) };
+    return { ttlMs: ttl, ...permits(limit), lockId: id, owner: this.owner(id), renewEveryMs: RENEW, ...(hold && { hold }) };
   }
 
   /** As a process that does not run, or not with our code, calls the scripts. */
-  caller({ id, limit, ttl, holds: [hold] }: Ask): Caller {
-    const ask = check({ ttlMs: ttl, limit, owner: this.owner(id), renewEveryMs: RENEW, ...(hold && { hold }) });
-    return { ...ask, keys: this.ghost.keys(this.key), lockId: id, index: executionKey(this.owner(id)) };
+  caller({ id, limit, ttl, holds: [hold], once, newest }: Ask): Caller {
+    const ask = check({ ttlMs: ttl, ...permits(limit), owner: this.owner(id), renewEveryMs: RENEW, ...(hold && { hold }) });
+    const how = policy({ waitMs: WAIT, waiting: newest ? 'newest' : 'turn' }, once);
+    return { ...ask, ...(how.length > 0 && { policy: how }), keys: this.ghost.keys(this.key), lockId: id, index: executionKey(this.owner(id)) };
   }
 
   get scripts(): Transitions {
@@ -183,15 +191,27 @@ export class World {
     for (const token of holders.map((m) => m.token).sort((a, b) => a - b)) this.number(token);
   }
 
+  /** Takes it, as it is asked for; `more` says whether it waits. */
+  acquire(ask: Ask, more: Partial<AcquireOptions>): ReturnType<Locks['acquireOnce']> {
+    const locks = this.locks(ask.channel);
+    const options = { ...this.options(ask), ...more, ...(ask.newest && { waiting: 'newest' as const }) };
+    return ask.once ? locks.acquireOnce(this.key, options) : locks.acquire(this.key, options);
+  }
+
+  /** Why one has to go whom a newer one put out, or who wants nothing of what was done; else nothing. */
+  out({ outcome, done, reason, newer }: { outcome: string; done?: DoneMark; reason?: string; newer?: Owner }): Answer | undefined {
+    if (outcome === 'doneBefore' && done) return { outcome, token: this.number(done.fencingToken), by: String(done.owner.executionId), result: done.result };
+    return reason === 'superseded' ? { outcome: reason, newer: String(newer?.executionId) } : undefined;
+  }
+
   /** Joins the line and leaves the caller parked there, unless it is served at once. */
   park(ask: Ask, arrival: number): Parked {
     const client = this.locks(ask.channel);
     const abort = new AbortController();
     const parked: Parked = { id: ask.id, client, ask, arrival, ended: false, abort, result: Promise.resolve({ outcome: '' }) };
-    parked.result = client
-      .acquire(this.key, { ...this.options(ask), waitMs: WAIT, signal: abort.signal })
+    parked.result = this.acquire(ask, { waitMs: WAIT, signal: abort.signal })
       .then((won) => {
-        if (won.outcome !== 'acquired') return { outcome: won.outcome };
+        if (won.outcome !== 'acquired') return this.out(won) ?? { outcome: won.outcome };
         this.keep(won.lock, ask);
         return { outcome: 'acquired', realToken: won.lock.fencingToken };
       })
@@ -201,11 +221,13 @@ export class World {
         this.parked = this.parked.filter((other) => other !== parked);
       });
     this.parked.push(parked);
+    this.awaited.set(ask.id, parked);
     return parked;
   }
 
   /** How a wait ended that should be over by now. */
   async ended(parked: Parked): Promise<Answer> {
+    this.awaited.delete(parked.id);
     const limit = new AbortController();
     const late = delay(1000, { outcome: 'still waiting' }, { signal: limit.signal });
     late.catch(() => {});
@@ -216,30 +238,81 @@ export class World {
 
   /** Resolves when no process of ours awaits an answer. */
   async quiet(): Promise<void> {
-    do await new Promise((resolve) => setImmediate(resolve));
-    while (Object.values(this.clients).some(({ redis }) => redis.open > 0));
+    // Those who leave together are collected until the end of a turn.
+    for (let turns = 0; turns < 3; turns++) {
+      await new Promise((resolve) => setImmediate(resolve));
+      if (Object.values(this.clients).some(({ redis }) => redis.open > 0)) turns = -1;
+    }
   }
 
   /** Makes a waiter ask again, as a look that found something does, and waits until it has. */
   async nudge(parked: Parked): Promise<void> {
     const { redis } = this.clients[parked.ask.channel]!;
     const before = redis.sent;
-    (parked.client as unknown as { waiters: Waiting }).waiters.line.find(this.key, parked.id)?.notify();
+    waiting(parked.client).line.find(this.key, parked.id)?.notify();
     await until(() => redis.sent > before, 2000, 0);
     await this.quiet();
+  }
+
+  /** Resolves when a process has heard all that was said to it. */
+  private async heard(name: Channel): Promise<void> {
+    const { client } = waiting(this.locks(name)).wakeUp;
+    const heard = new Promise<void>((resolve) => {
+      const hear = (_: string, text: string) => {
+        if (text !== 'all') return;
+        client.off('message', hear);
+        resolve();
+      };
+      client.on('message', hear);
+    });
+    await this.redis.publish(this.channelOf(name), 'all');
+    await heard;
+  }
+
+  /** Those who were told to leave the line have left, as far as they have to, and the others have asked again. */
+  private async goOut(model: Model): Promise<void> {
+    for (;;) {
+      const meant = this.toldToLeave(model);
+      if (meant.length === 0) return;
+      // Where one leaves, the others are told once more.
+      for (let round = 0; round < 2; round++) {
+        for (const channel of new Set(meant.map(({ ask }) => ask.channel))) await this.heard(channel);
+        await this.quiet();
+      }
+      const { results } = model.leave(meant.map(({ id }) => id), 'take', 'ifItMay');
+      for (const [i, parked] of meant.entries()) {
+        const left = results[i] as Answer | 0;
+        const { outcome, ...expected } = left === 0 ? model.acquire(parked.ask, 'line', parked.arrival) : left;
+        assert.equal(parked.ended, outcome !== 'waiting', `${parked.id}: ${outcome}`);
+        if (!parked.ended) continue;
+        const { realToken, ...real } = await this.ended(parked);
+        assert.deepEqual({ ...real, ...(realToken !== undefined && { token: this.number(Number(realToken)) }) }, { outcome, ...expected });
+      }
+    }
+  }
+
+  /** One by one, or all of a process of whom it is possible; of these also those whose place was lost. */
+  private toldToLeave(model: Model): Parked[] {
+    const { ids, channels } = model.told;
+    model.told = { ids: new Set(), channels: new Set() };
+    return [...this.awaited.values()].filter(({ id, ask }) => {
+      const waits = !model.member(id);
+      return waits && (ids.has(id) || (channels.has(ask.channel) && (ask.once || ask.newest)));
+    });
   }
 
   /** Lets everything that follows of itself happen: those who were handed the lock claim it. Then compares. */
   async settle(model: Model): Promise<void> {
     await this.quiet();
     for (const m of [...model.members].filter(({ given, channel }) => given && isLive(channel))) {
-      const parked = this.parked.find(({ id }) => id === m.id);
+      const parked = this.awaited.get(m.id);
       if (parked) {
         assert.equal((await this.ended(parked)).outcome, 'acquired', `${m.id} was handed the lock`);
       }
       // The claim, which runs beside the entry.
       model.heartbeat(m.id, m.token, [], 0);
     }
+    await this.goOut(model);
     await this.quiet();
     for (let attempt = 1; ; attempt++) {
       try {
@@ -256,6 +329,7 @@ export class World {
     const processes = ['a', 'b', 'c', 'frozen', 'dead'] as const;
     const seen = await this.eyes.see(this.key, processes.map((name) => String(executionKey(this.owner(name)))));
     for (const token of seen.holders.map((m) => m.token).sort((a, b) => a - b)) this.number(token);
+    const byId = <T extends { id: string }>(list: T[]) => list.sort((a, b) => (a.id < b.id ? -1 : 1));
     const byName = <T extends { id: string; token: number }>(list: T[]) => list.sort((a, b) => a.token - b.token);
     const names = (channels: string[]) => channels.map((text) => [...this.channels].find(([, known]) => known === text)?.[0] ?? text).sort();
     const longest = Math.max(0, ...seen.holders.map(({ ends }) => ends));
@@ -266,7 +340,9 @@ export class World {
       holders: byName(seen.holders.map(({ id, token, living, given, ttl, limit, holds }) => ({ id, token: this.number(token), living, given, ttl, limit, holds }))),
       lost: byName(seen.lost.map(({ id, token, reason, by }) => ({ id, token: this.number(token), reason, by: this.number(by) }))),
       line: seen.line,
-      waits: [...seen.waits.keys()].sort(),
+      waits: byId([...seen.waits].map(([id, { channel, once, newest, owner }]) => ({ id, channel: names([channel])[0], once, newest, for: executionOf(owner) }))),
+      done: seen.done && { token: this.number(seen.done.token), by: executionOf(seen.done.owner), result: seen.done.result && JSON.parse(seen.done.result), over: seen.done.over },
+      newest: stillWaits(model, seen.newest),
       silent: names(seen.silent),
       marks: seen.marks,
       index: seen.indexes.map((ids) => ids.sort()),
@@ -281,7 +357,9 @@ export class World {
       holders: byName(model.members.map(({ id, token, ranOut, given, ttl, limit, holds }) => ({ id, token, living: !ranOut, given, ttl, limit, holds }))),
       lost: byName([...model.lost]),
       line: model.line.map(({ id }) => id),
-      waits: [...model.line, ...model.members.filter(({ given }) => given)].map(({ id }) => id).sort(),
+      waits: byId([...model.line, ...model.members.filter(({ given }) => given)].map(stored)),
+      done: model.done && { ...model.done, result: model.done.result ?? '' },
+      newest: stillWaits(model, model.newest),
       silent: [...model.silent].sort(),
       marks: [],
       index: processes.map((name) => [...(model.index.get(name) ?? [])].sort()),
@@ -298,14 +376,27 @@ export class World {
   private async learnChannel(name: (typeof LIVE)[number]): Promise<void> {
     this.key = 'warm-up';
     await this.redis.set(this.key, 'foreign');
-    const parked = this.park({ id: name, channel: name, limit: 1, ttl: TTL, holds: [] }, 0);
+    const parked = this.park({ id: name, channel: name, limit: 1, ttl: TTL, holds: [], once: false, newest: false }, 0);
     // Under its own name, once it listens.
     const channel = await until(async () => {
-      const at = (await this.eyes.see(this.key, [])).waits.get(name);
+      const at = (await this.eyes.see(this.key, [])).waits.get(name)?.channel;
       return at?.startsWith('poll:') ? undefined : at;
     });
     this.channels.set(name, channel);
     parked.abort.abort();
     await parked.result;
   }
+}
+
+const executionOf = (record: string) => (JSON.parse(record) as Owner).executionId;
+
+/** What stands of a waiter in Redis. Of one that was put out, who did that. */
+function stored({ id, channel, once, newest, away, out }: Waiter) {
+  if (out) return { id, channel: '^', once: false, newest: false, for: out };
+  return { id, channel: away ? '-' : channel, once, newest, for: id.split('-')[0] };
+}
+
+/** Who is the newest no longer is cleared away by the next script, and which that is depends on who is quicker. */
+function stillWaits({ line, members }: Model, id: string | undefined): string | undefined {
+  return line.some((w) => w.id === id) || members.some((m) => m.id === id && m.given) ? id : undefined;
 }
