@@ -203,7 +203,8 @@ export class Waiting {
     const waiters = this.line.all(full);
     for (let i = 0; i < waiters.length; i += MOST_IDS) {
       // Redis not reachable: then it will be listened to anew.
-      await this.look(waiters.slice(i, i + MOST_IDS)).catch(() => {});
+      const nextMs = await this.look(waiters.slice(i, i + MOST_IDS)).catch(() => undefined);
+      if (nextMs !== undefined) this.line.expect(full, nextMs);
     }
   }
 

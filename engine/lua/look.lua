@@ -48,4 +48,4 @@ for _, m in ipairs(members) do
     if its == channel or its == 'poll:' .. channel then concerned[#concerned + 1] = m.id end
   end
 end
-return { 'look', nowMs, nextChange(), told, unknown, unpack(concerned) }
+return { 'look', nowMs, more and 0 or nextChange(), told, unknown, unpack(concerned) }

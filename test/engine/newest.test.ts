@@ -1,4 +1,6 @@
 import type { AcquireOptions, Locks } from '../../engine';
+import { Transitions } from '../../engine/transitions';
+import { ask } from '../../engine/validate';
 import { newKey, take, useBed, won } from './support/bed';
 import { setTimeout as delay } from 'node:timers/promises';
 import { inLine, line } from './support/state';
@@ -98,6 +100,40 @@ describe('waiting: only the newest', () => {
     void newer;
   });
 
+  describe('of processes that can not be heard', () => {
+    /** A process that joins the line, and does nothing more. */
+    const ghost = () => new Transitions({ redis: bed.client() }, { commandTimeoutMs: 5000, fencingRetentionMs: 60_000, maxWaiters: 100 });
+    const join = (process: Transitions, key: string, lockId: string, arrived = 0) => {
+      const caller = { ...ask({ ttlMs: 30_000 }), keys: process.keys(key), lockId, index: undefined, policy: ['n'] };
+      return process.acquire(caller, { waitMs: 20_000, channel: 'rl:wake:nobody', arrived }, -1);
+    };
+
+    it('the older one is out whichever asks first, when all have to ask anew', async () => {
+      const key = newKey();
+      await take(bed.locks(), key);
+      const away = ghost();
+      const now = Date.now() * 1000;
+      expect(await join(away, key, 'newer', now)).toMatchObject({ outcome: 'waiting', ticket: now });
+      expect(await join(away, key, 'older', now - 1)).toMatchObject({ outcome: 'busy', reason: 'superseded' });
+      expect(await bed.redis.zrange(line(key), '0', '-1')).toEqual(['newer']);
+    });
+
+    it('one that was put out and does not leave is no hindrance', async () => {
+      const locks = bed.locks();
+      const key = newKey();
+      const holder = await take(locks, key);
+      const away = ghost();
+      await join(away, key, 'away');
+      const newest = wait(locks, key, { lockId: 'newest' });
+      await inLine(bed.redis, key, 2);
+      expect(String(await bed.redis.hget(`{${key}}:rl:wait`, 'away'))).toMatch(/^\^ /);
+      await holder.release();
+      expect((await won(newest)).lockId).toBe('newest');
+      expect(await join(away, key, 'away')).toMatchObject({ outcome: 'busy', reason: 'superseded' });
+      expect(await place(key, 'away')).toBeNull();
+    });
+  });
+
   it('is told also to one who was cut off meanwhile', async () => {
     const locks = bed.locks();
     const key = newKey();
@@ -115,12 +151,20 @@ describe('waiting: only the newest', () => {
     it('enters only when nothing newer has come for that long, also where the lock is free', async () => {
       const locks = bed.locks();
       const key = newKey();
+      // It listens already: nothing is found by asking now and then.
+      const before = newKey();
+      const first = await take(locks, before);
+      const listening = wait(locks, before);
+      await inLine(bed.redis, before, 1);
+      await first.release();
+      await won(listening);
       const started = performance.now();
       const burst: Array<Promise<Acquired>> = [];
       for (let n = 1; n <= 5; n++) {
         burst.push(wait(locks, key, { lockId: `n-${n}`, settleMs: 250 }));
         await newestIs(key, `n-${n}`);
         expect(await bed.redis.exists(key)).toBe(0);
+        expect(await bed.redis.pttl(`{${key}}:rl:lock`)).toBeGreaterThan(0);
       }
       const last = performance.now();
       const results = await Promise.all(burst);

@@ -7,6 +7,7 @@ local SILENT_MS = 60000
 local FIRST_BATCH, BATCH = 2, 16
 -- So many are served by one script, where that many have room. The next one's process then asks for more.
 local MOST_SERVED = 200
+local more = false
 
 -- A waiter as stored: channel deadline ttl limit renew holds owner. Behind the limit may stand, without a blank, its policy:
 -- 'o' = it wants nothing of what was done meanwhile; 'n<ms>:<ms>' = only the newest of these is served, from the first
@@ -233,6 +234,7 @@ local function promote(me)
         if not told[w.channel] then tell(w.channel, 'out * ' .. K) end
         told[w.channel] = true
       elseif served >= MOST_SERVED then
+        more = true
         tell(w.channel, 'more ' .. K)
         return mine, true
       elseif blocked or not room(w.limit) then
