@@ -1,3 +1,4 @@
+import { SHARED } from './model';
 import { doneOnce, onlyNewest } from './policies';
 
 /** What processes wrote down in a storm, and what must be true of it. */
@@ -69,7 +70,7 @@ export interface Verdict {
   /** Who had to leave the line, and sections of each kind of use. */
   superseded: number;
   doneBefore: number;
-  kinds: Partial<Record<Kind | 'shared', number>>;
+  kinds: Partial<Record<Kind | 'shared' | 'permits', number>>;
   /** Ms between the end of a hold and the next holder's knowing of it, while an undisturbed caller waited. */
   gaps: { median: number; p99: number; max: number };
   faults: string[];
@@ -96,7 +97,10 @@ export class History {
     const superseded = all.filter((attempt) => attempt.supersededBy !== undefined).length;
     const doneBefore = all.filter((attempt) => attempt.doneBefore !== undefined).length;
     const verdict: Verdict = { sections: 0, kept: 0, handOffs: 0, updatesChecked: 0, ordered: 0, superseded, doneBefore, kinds: {}, gaps: { median: 0, p99: 0, max: 0 }, faults };
-    const gaps = [...Map.groupBy(all, ({ key }) => key)].flatMap(([key, attempts]) => this.checkKey(key, attempts, boundMs, verdict));
+    const byKey = new Map<string, Attempt[]>();
+    for (const { key } of all) byKey.set(key, []);
+    for (const attempt of all) byKey.get(attempt.key)!.push(attempt);
+    const gaps = [...byKey].flatMap(([key, attempts]) => this.checkKey(key, attempts, boundMs, verdict));
     gaps.sort((a, b) => a - b);
     const at = (share: number) => gaps[Math.min(gaps.length - 1, Math.floor(gaps.length * share))] ?? 0;
     verdict.handOffs = gaps.length;
@@ -111,7 +115,7 @@ export class History {
     const [{ kind }] = attempts as [Attempt];
     for (const { limit, end } of sections) {
       if (end === undefined) continue;
-      const name = isWriter({ limit }) || kind !== 'turn' ? kind : 'shared';
+      const name = isWriter({ limit }) || kind !== 'turn' ? kind : limit === SHARED ? 'shared' : 'permits';
       verdict.sections += 1;
       verdict.kinds[name] = (verdict.kinds[name] ?? 0) + 1;
     }
