@@ -139,14 +139,13 @@ export async function take(context: IExecuteFunctions, redis: Redis, own: Own, p
   const asked: AcquireOptions = { ...options, ...renewal, owner, hold, confirm: true };
   // Who waits for the execution that waits for him waits for ever.
   const caller = party.caller ? undefined : callerOf(context);
-  const isCaller = (holder: Holder | ForeignHolder) => caller !== undefined && 'owner' in holder && isOf(holder.owner, owner.instanceId, caller);
+  const isInTheWay = (holders: Array<Holder | ForeignHolder>) => caller?.waits === true && callerIsInTheWay(holders, owner.instanceId, caller, asked);
   if (caller?.waits && asked.waitMs !== undefined) {
     const { holders, queue } = await locks.status(key);
-    const inTheWay = holders.some((holder) => isCaller(holder) && !(asked.mode === 'shared' && 'mode' in holder && holder.mode === 'shared'));
-    if (inTheWay && holders.length >= (asked.limit ?? 1)) return { outcome: 'busy', reason: 'heldByCaller', holders, queue };
+    if (isInTheWay(holders)) return { outcome: 'busy', reason: 'heldByCaller', holders, queue };
   }
   const answer = await waitInPlace(context, redis, key, asked, care.rememberMs !== undefined);
-  if (answer.outcome === 'busy' && caller?.waits && answer.holders.some(isCaller)) return { ...answer, reason: 'heldByCaller' };
+  if (answer.outcome === 'busy' && answer.reason !== 'superseded' && isInTheWay(answer.holders)) return { ...answer, reason: 'heldByCaller' };
   if (answer.outcome !== 'acquired') return answer;
   const held = record(party, answer.lock, own, care, { shared: asked.mode === 'shared' });
   if (care.rememberMs !== undefined) held.onceIn = context.getExecutionId();
@@ -227,6 +226,13 @@ async function waitInPlace(context: IExecuteFunctions, { locks, server }: Redis,
   if (answer.outcome === 'timedOut' && answer.lockId !== undefined) places[name] = answer.lockId;
   else delete places[name];
   return answer;
+}
+
+/** Whether there is no room as long as the calling execution has what it has, whoever else goes. */
+function callerIsInTheWay(holders: Array<Holder | ForeignHolder>, instanceId: string | undefined, caller: CallingExecution, { mode, limit = 1 }: AcquireOptions): boolean {
+  const its = holders.filter((holder): holder is Holder => 'owner' in holder && isOf(holder.owner, instanceId, caller));
+  if (mode === 'shared') return its.some((holder) => holder.mode === 'exclusive');
+  return its.length >= Math.min(limit, ...its.map((holder) => holder.limit));
 }
 
 const isOf = (owner: Owner, instanceId: string | undefined, { executionId }: CallingExecution) =>

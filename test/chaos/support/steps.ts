@@ -4,7 +4,7 @@ import { ghostClaims, ghostJoins, ghostLooks, ghostReturns, ghostsLeave } from '
 import { heartbeat, release, status, steal } from './holding';
 import type { Channel } from './model';
 import type { Step } from './step';
-import { abort, comesBack, nudge, take, takeAgain, wait, waitNoTime } from './taking';
+import { abort, comesBack, nudge, take, takeAgain, takeAll, wait, waitNoTime } from './taking';
 
 /** What callers ask for in a run. */
 export interface Mix {
@@ -14,12 +14,14 @@ export interface Mix {
   otherLimits?: fc.Arbitrary<number>;
   /** Some want nothing of what was done before, and some leave behind that it was done. */
   once?: boolean;
+  /** Some take it as one of a list. */
+  lists?: boolean;
   /** Some wait as the newest of whom only the newest is served. */
   newest?: boolean;
 }
 
 /** The steps that a run is made of. */
-export function steps({ limits, otherLimits = fc.nat({ max: 0 }), once = false, newest = false }: Mix): fc.Arbitrary<Step> {
+export function steps({ limits, otherLimits = fc.nat({ max: 0 }), lists = false, once = false, newest = false }: Mix): fc.Arbitrary<Step> {
   const live = fc.constantFrom<Channel>('a', 'b', 'c');
   const ghost = fc.constantFrom<Channel>('frozen', 'dead');
   const hold = fc.constantFrom<string[]>([], [], ['x'], ['y']);
@@ -34,6 +36,7 @@ export function steps({ limits, otherLimits = fc.nat({ max: 0 }), once = false, 
     some(8, take, ways(live), fc.boolean()),
     some(newest ? 12 : 8, wait, ways(live)),
     some(3, waitNoTime, ways(live), fc.boolean()),
+    some(lists ? 2 : 0, takeAll, ways(live), fc.constantFrom('nothing', 'taken')),
     some(3, comesBack, pick),
     some(2, takeAgain, pick, hold, live, otherLimits),
     some(2, abort, pick),
