@@ -40,6 +40,7 @@ const REDIS_LOCK = 'n8n-nodes-redis-lock.redisLock';
 
 const OUTPUTS: Record<string, string[]> = {
   acquire: ['Acquired', 'Busy', 'Timed Out'],
+  acquireOnce: ['Acquired', 'Busy', 'Timed Out', 'Done Before'],
   heartbeat: ['Alive', 'Lost'],
   release: ['Released', 'Not Held'],
   runWorkflow: ['Done', 'Busy', 'Timed Out'],
@@ -84,6 +85,7 @@ const outliving =
 /** The same, with locks that outlive the run, so that a test can look at what it has done. */
 export const acquire = outliving(careful.acquire);
 export const steal = outliving(careful.steal);
+export const acquireOnce = redisLock('acquireOnce');
 export const heartbeat = redisLock('heartbeat');
 export const release = redisLock('release');
 export const runWorkflow = redisLock('runWorkflow');
