@@ -8,6 +8,7 @@ export const OUTPUT = {
   acquired: 0,
   busy: 1,
   timedOut: 2,
+  doneBefore: 3,
   alive: 0,
   lost: 1,
   released: 0,
