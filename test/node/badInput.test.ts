@@ -38,7 +38,7 @@ describe.each(engineVersions)('bad input on n8n-core %s', (version) => {
       ['blank', '   '],
       ['with a leading blank', ' job'],
       ['with a trailing blank', 'job '],
-      ['with a line break', 'job\n1'],
+      ['with a line break at its end', 'job\n'],
       ['with an undefined segment', 'job:undefined'],
       ['with a null segment', 'job:null:lock'],
       ['with a NaN segment', 'NaN-job'],
