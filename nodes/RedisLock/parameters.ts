@@ -255,42 +255,58 @@ function parameter(context: IExecuteFunctions, name: string, label: string, inde
 
 /** The key of item `index`. @throws NodeOperationError that names the parameter, the item and the remedy */
 export function readKey(context: IExecuteFunctions, index: number): string {
-  const { key, missing } = readKeyOrNone(context, index);
+  const { key, missing } = keyOf(context, index, false);
   if (missing) throw missing;
   return key;
 }
 
-/** The same; `missing`: the item has nothing to make its key of. */
-export function readKeyOrNone(context: IExecuteFunctions, index: number): { key: string; missing?: NodeOperationError } {
+/**
+ * The same; `missing`: the item has nothing to make its key of. Here an empty part that was chosen is none either: where
+ * equal keys are the same thing, all items with that part empty would be taken for one.
+ */
+export const readKeyOrNone = (context: IExecuteFunctions, index: number) => keyOf(context, index, true);
+
+function keyOf(context: IExecuteFunctions, index: number, identifies: boolean): { key: string; missing?: NodeOperationError } {
   const value = parameter(context, 'key', 'Key', index, '');
   const key = typeof value === 'number' || typeof value === 'bigint' ? String(value) : value;
   const none = (problem: string) => ({ key: '', missing: itemError(context, `Key (item ${index}) ${problem}`, index) });
   const absent = absence(key);
   if (absent) return none(absent);
-  const problem = keyProblem(key);
-  if (problem) throw itemError(context, `Key (item ${index}) ${problem}`, index);
-  const part = missingPart(context, index);
+  const part = missingPart(context, index, identifies);
   if (part) {
     return none(
       `is "${String(key)}": {{ ${part} }} has no value on this item, so every item without one would share one lock. Check the expression, and filter such items out before this node.`,
     );
+  }
+  const problem = keyProblem(key);
+  if (problem) throw itemError(context, `Key (item ${index}) ${problem}`, index);
+  if (identifies && isExpression(context, index) && String(key).split(':').includes('')) {
+    return none(`is "${String(key)}", with an empty part: every item without that value would be taken for the same. Check the expression, and filter such items out before this node.`);
   }
   return { key: key as string };
 }
 
 /**
  * The part of a key such as `job:{{ $json.id }}` that is missing on this item. n8n puts an empty text in its place, so
- * the key itself does not show it. An empty text that was chosen, by a condition or a fallback, is no mistake.
+ * the key itself does not show it. An empty text that was chosen, by a condition or a fallback, is no mistake, unless it is
+ * the whole of what identifies a thing.
  */
-function missingPart(context: IExecuteFunctions, index: number): string | undefined {
-  const raw: unknown = context.getNodeParameter('key', index, '', { rawExpressions: true });
-  if (typeof raw !== 'string' || !raw.startsWith('=')) return undefined;
-  const parts = [...raw.slice(1).matchAll(/\{\{(.*?)\}\}/gs)].map(([, part]) => (part ?? '').trim());
-  return parts.find((part) => {
-    const value: unknown = evaluate(context, part, index);
-    return value === undefined || value === null || Number.isNaN(value) || (value === '' && !/\?|\|\|/.test(part));
-  });
+function missingPart(context: IExecuteFunctions, index: number, identifies: boolean): string | undefined {
+  const parts = [...rawKey(context, index).slice(1).matchAll(/\{\{(.*?)\}\}/gs)].map(([, part]) => (part ?? '').trim());
+  const values = parts.map((part) => evaluate(context, part, index));
+  const found = values.findIndex((value, i) => value === undefined || value === null || Number.isNaN(value) || (isBlank(value) && !/\?(?!\.)|\|\|/.test(parts[i] ?? '')));
+  return parts[found] ?? (identifies && values.every(isBlank) ? parts[0] : undefined);
 }
+
+const isBlank = (value: unknown) => value === '' || (Array.isArray(value) && String(value) === '');
+
+/** As it was typed, with "=" before it; an empty text where it is no expression. */
+function rawKey(context: IExecuteFunctions, index: number): string {
+  const raw: unknown = context.getNodeParameter('key', index, '', { rawExpressions: true });
+  return typeof raw === 'string' && raw.startsWith('=') ? raw : '';
+}
+
+const isExpression = (context: IExecuteFunctions, index: number) => rawKey(context, index) !== '';
 
 /** The value of one part; a part that can't stand alone (a "}}" within a text cut it short) tells nothing. */
 function evaluate(context: IExecuteFunctions, part: string, index: number): unknown {
