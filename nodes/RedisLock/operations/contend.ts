@@ -135,6 +135,15 @@ export interface Contending {
   newest?: { settleMs?: number; settleAtMostMs?: number };
 }
 
+const inSeconds = (ms: number | undefined) => (ms === undefined ? 'none' : `${ms / 1000} s`);
+/** What equal keys of one run must have in common: one lock can't have two leases. */
+export const TERMS: Array<[string, (request: Contending) => string]> = [
+  ['TTL', ({ ttlMs }) => inSeconds(ttlMs)],
+  ['Max Holders', ({ limit }) => String(limit ?? 1)],
+  ['Mode', ({ shared }) => (shared ? 'Shared' : 'Exclusive')],
+  ['Remembered as Done for', ({ care }) => inSeconds(care.rememberMs)],
+];
+
 /** Where nobody may go on without the lock. */
 export function withoutContinue(field: INodeProperties): INodeProperties {
   return { ...field, options: field.options?.filter((option) => !('value' in option) || option.value !== 'continue') };
