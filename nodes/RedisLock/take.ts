@@ -116,7 +116,7 @@ export async function take(context: IExecuteFunctions, redis: Redis, own: Own, p
   const again = await takeAgain(locks, own, party, key, options, care);
   if (again) return again;
   // A workflow can't look after a lease that is shorter than what it was told: it goes on once Redis has confirmed it.
-  const asked: AcquireOptions = { ...options, ...renewal, owner, hold, confirm: true };
+  const asked: AcquireOptions = { ...options, ...renewal, owner: { ...owner, rememberMs: care.rememberMs }, hold, confirm: true };
   // Who waits for the execution that waits for him waits for ever.
   const caller = party.caller ? undefined : callerOf(context);
   const isCaller = (holder: Holder | ForeignHolder) => caller !== undefined && 'owner' in holder && isOf(holder.owner, owner.instanceId, caller);
