@@ -89,12 +89,13 @@ const DAY_MS = 86_400_000;
 /** A sub-workflow took a lock for this execution: from here on it is looked after like one of its own. */
 function receive(run: Run, index: number, { held, told }: Own): void {
   const { executionId } = identityOf(run.context);
-  for (const { key, lockId, heldFor, hold, fencingToken = 0, ttlSeconds = 0, rememberDoneSeconds } of run.open(index)) {
+  for (const { key, lockId, heldFor, hold, fencingToken = 0, ttlSeconds = 0, mode, rememberDoneSeconds } of run.open(index)) {
     if (!lockId || !hold || heldFor !== executionId || held.byId(lockId)) continue;
     held.add({
       key, lockId, fencingToken, ttlMs: ttlSeconds * 1000, executionId, process: THIS_PROCESS, note: '',
       keepAlive: told !== 'not', releaseOnEnd: 'always', stopGraceMs: 30_000, stopWhenLost: false,
       holdUntil: Date.now() + (workflowLimitMs(run.context) ?? DAY_MS),
+      ...(mode === 'shared' && { shared: true }),
       ...(rememberDoneSeconds && { rememberMs: rememberDoneSeconds * 1000 }),
     }, hold);
   }

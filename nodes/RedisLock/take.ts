@@ -120,13 +120,17 @@ export async function take(context: IExecuteFunctions, redis: Redis, own: Own, p
   // Who waits for the execution that waits for him waits for ever.
   const caller = party.caller ? undefined : callerOf(context);
   const isCaller = (holder: Holder | ForeignHolder) => caller !== undefined && 'owner' in holder && isOf(holder.owner, owner.instanceId, caller);
+  let atOnce = false;
   if (caller?.waits && asked.waitMs !== undefined) {
     const { holders, queue } = await locks.status(key);
-    const inTheWay = holders.some((holder) => isCaller(holder) && !(asked.mode === 'shared' && 'mode' in holder && holder.mode === 'shared'));
-    if (inTheWay && holders.length >= (asked.limit ?? 1)) return { outcome: 'busy', reason: 'heldByCaller', holders, queue };
+    const [its] = holders.filter((holder): holder is Holder => isCaller(holder));
+    const together = its?.mode === 'shared' && asked.mode === 'shared';
+    if (its && !together && holders.length >= Math.min(its.limit, asked.limit ?? 1)) return { outcome: 'busy', reason: 'heldByCaller', holders, queue };
+    // Where it does not fit beside its caller at once, somebody waits for that caller, and it would wait behind him.
+    atOnce = together && asked.waiting !== 'newest';
   }
-  const answer = await waitInPlace(context, redis, key, asked, care.rememberMs !== undefined);
-  if (answer.outcome === 'busy' && caller?.waits && answer.holders.some(isCaller)) return { ...answer, reason: 'heldByCaller' };
+  const answer = await waitInPlace(context, redis, key, atOnce ? { ...asked, waitMs: undefined, keepPlaceMs: undefined } : asked, care.rememberMs !== undefined);
+  if (answer.outcome === 'busy' && answer.reason !== 'superseded' && caller?.waits && answer.holders.some(isCaller)) return { ...answer, reason: 'heldByCaller' };
   if (answer.outcome === 'acquired') record(party, answer.lock, own, care, asked.mode === 'shared');
   return answer;
 }

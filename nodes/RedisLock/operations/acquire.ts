@@ -118,7 +118,7 @@ async function permitsOf(locks: Locks, { key, limit, shared }: Request): Promise
   if (!shared && limit === 1) return {};
   // The lock is there whether this is known or not.
   const status = await locks.status(key).catch(() => undefined);
-  return status ? permitFields(status.holders, status.holderCount, limit) : {};
+  return status ? permitFields(status.holders, status.holderCount, limit) : shared ? { mode: 'shared' } : {};
 }
 
 const grantFields = ({ again, robbed }: Lock['grant']) => ({
