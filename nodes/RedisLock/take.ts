@@ -101,7 +101,10 @@ export function record(party: Party, lock: { key: string; lockId: string; fencin
 /** One execution can't hold a lock shared and exclusively. */
 class OtherMode extends LockOptionError {
   constructor(key: string, shared: boolean) {
-    super('mode', `is ${shared ? 'Shared' : 'Exclusive'}, but this execution holds "${key}" ${shared ? 'exclusively' : 'shared'} already. Release it first, or take it exclusively from the start`);
+    const problem = shared
+      ? `is Shared, but this execution holds "${key}" exclusively already. Choose Exclusive here too, or release it first`
+      : `is Exclusive, but this execution holds "${key}" shared already. Release it first, or take it exclusively from the start`;
+    super('mode', problem);
   }
 }
 

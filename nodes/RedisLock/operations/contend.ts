@@ -141,7 +141,7 @@ export const TERMS: Array<[string, (request: Contending) => string]> = [
   ['TTL', ({ ttlMs }) => inSeconds(ttlMs)],
   ['Max Holders', ({ limit }) => String(limit ?? 1)],
   ['Mode', ({ shared }) => (shared ? 'Shared' : 'Exclusive')],
-  ['Remembered as Done for', ({ care }) => inSeconds(care.rememberMs)],
+  ['Remembered as Done For', ({ care }) => inSeconds(care.rememberMs)],
 ];
 
 /** Where nobody may go on without the lock. */
