@@ -12,6 +12,8 @@ export interface Owner {
   host?: string;
   pid?: number;
   note?: string;
+  /** With something to be done once: for so long it is to be remembered as done, whoever gives the lock back. */
+  rememberMs?: number;
 }
 
 /** A holder as others see it. Its lock id is its secret and is not among this. */

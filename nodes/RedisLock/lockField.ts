@@ -104,6 +104,8 @@ export interface CarriedLock extends IDataObject {
   fencingToken?: number;
   acquiredBy?: string;
   ttlSeconds?: number;
+  /** Present where others may hold it at the same time. */
+  mode?: string;
   /** With Acquire Once: for so long its release is remembered as done. */
   rememberDoneSeconds?: number;
   /** Execution that it belongs to, and the hold of the node that took it: where a sub-workflow took it for its caller. */

@@ -67,7 +67,7 @@ async function goOn(context: IExecuteFunctions, { locks }: Redis, lock: HeldLock
   const { key, ttlMs, keepAlive } = lock;
   const result = await locks.inherit(key, { ...lock, owner: ownerOfHeld(lock, owner.instanceId) }, {
     ttlMs,
-    owner: { ...owner, nodeName: lock.holds[0] },
+    owner: { ...owner, nodeName: lock.holds[0], rememberMs: lock.rememberMs },
     ...(keepAlive && { renewEveryMs: renewEveryMs(ttlMs) }),
   });
   if (result.outcome === 'lost') {

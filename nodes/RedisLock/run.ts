@@ -91,12 +91,14 @@ function receive(run: Run, index: number, { held, told }: Own): void {
   const { executionId } = identityOf(run.context);
   const received = run.open(index).filter(({ hold, heldFor }) => hold && heldFor === executionId);
   const locks = received.flatMap((lock) => membersOf(lock).map((member) => ({ ...lock, ...member, group: lock.locks ? lock.lockId : undefined })));
-  for (const { key, lockId, hold = '', group, fencingToken = 0, ttlSeconds = 0, rememberDoneSeconds } of locks) {
+  for (const { key, lockId, hold = '', group, fencingToken = 0, ttlSeconds = 0, mode, rememberDoneSeconds } of locks) {
     if (!lockId || held.byId(lockId)) continue;
     held.add({
-      key, lockId, fencingToken, ...(group !== undefined && { group }), ...(rememberDoneSeconds && { rememberMs: rememberDoneSeconds * 1000 }), ttlMs: ttlSeconds * 1000, executionId, process: THIS_PROCESS, note: '',
+      key, lockId, fencingToken, ...(group !== undefined && { group }), ttlMs: ttlSeconds * 1000, executionId, process: THIS_PROCESS, note: '',
       keepAlive: told !== 'not', releaseOnEnd: 'always', stopGraceMs: 30_000, stopWhenLost: false,
       holdUntil: Date.now() + (workflowLimitMs(run.context) ?? DAY_MS),
+      ...(mode === 'shared' && { shared: true }),
+      ...(rememberDoneSeconds && { rememberMs: rememberDoneSeconds * 1000 }),
     }, hold);
   }
 }

@@ -102,7 +102,10 @@ export function record(party: Party, lock: { key: string; lockId: string; fencin
 /** One execution can't hold a lock shared and exclusively. */
 class OtherMode extends LockOptionError {
   constructor(key: string, shared: boolean) {
-    super('mode', `is ${shared ? 'Shared' : 'Exclusive'}, but this execution holds "${key}" ${shared ? 'exclusively' : 'shared'} already. Release it first, or take it exclusively from the start`);
+    const problem = shared
+      ? `is Shared, but this execution holds "${key}" exclusively already. Choose Exclusive here too, or release it first`
+      : `is Exclusive, but this execution holds "${key}" shared already. Release it first, or take it exclusively from the start`;
+    super('mode', problem);
   }
 }
 
@@ -136,16 +139,19 @@ export async function take(context: IExecuteFunctions, redis: Redis, own: Own, p
   const again = await takeAgain(locks, own, party, key, options, care);
   if (again) return entryOf(again);
   // A workflow can't look after a lease that is shorter than what it was told: it goes on once Redis has confirmed it.
-  const asked: AcquireOptions = { ...options, ...renewal, owner, hold, confirm: true };
+  const asked: AcquireOptions = { ...options, ...renewal, owner: { ...owner, rememberMs: care.rememberMs }, hold, confirm: true };
   // Who waits for the execution that waits for him waits for ever.
   const caller = party.caller ? undefined : callerOf(context);
   const isInTheWay = (holders: Array<Holder | ForeignHolder>) => caller?.waits === true && callerIsInTheWay(holders, owner.instanceId, caller, asked);
+  let atOnce = false;
   if (caller?.waits && asked.waitMs !== undefined) {
     const { holders, queue } = await locks.status(key);
     if (isInTheWay(holders)) return { outcome: 'busy', reason: 'heldByCaller', holders, queue };
+    // Where it does not fit beside its caller at once, somebody waits for that caller, and it would wait behind him.
+    atOnce = asked.mode === 'shared' && asked.waiting !== 'newest' && holders.some((holder) => 'owner' in holder && isOf(holder.owner, owner.instanceId, caller));
   }
-  const answer = await waitInPlace(context, redis, key, asked, care.rememberMs !== undefined);
-  if (answer.outcome === 'busy' && answer.reason !== 'superseded' && isInTheWay(answer.holders)) return { ...answer, reason: 'heldByCaller' };
+  const answer = await waitInPlace(context, redis, key, atOnce ? { ...asked, waitMs: undefined, keepPlaceMs: undefined } : asked, care.rememberMs !== undefined);
+  if (answer.outcome === 'busy' && answer.reason !== 'superseded' && (atOnce || isInTheWay(answer.holders))) return { ...answer, reason: 'heldByCaller' };
   if (answer.outcome !== 'acquired') return answer;
   const held = record(party, answer.lock, own, care, { shared: asked.mode === 'shared' });
   if (care.rememberMs !== undefined) held.onceIn = context.getExecutionId();

@@ -7,7 +7,7 @@ import type { Own } from '../lookAfter';
 import { byName, careFields, keysField, noteField, optionsField, outputField, readIsForCaller, ttlField } from '../parameters';
 import { asNodeError, groupByKey, withOuter, type OperationModule, type Run } from '../run';
 import { partyFields, partyOf, refuseLockForNobody, undo, warnOfCare, type Entry, type Party } from '../take';
-import { contend, keepPlaceField, onTimeoutField, permitFieldsOfAcquire, policyFields, readContending, settleLoser, stealIfStaleField, whenBusyFields, type Answer, type Contending } from './contend';
+import { contend, keepPlaceField, onTimeoutField, permitFieldsOfAcquire, policyFields, readContending, settleLoser, stealIfStaleField, TERMS, whenBusyFields, type Answer, type Contending } from './contend';
 
 export const description: INodeProperties[] = [
   keysField,
@@ -145,7 +145,7 @@ async function permitsOf(locks: Locks, { key, limit, shared }: Request): Promise
   if (!shared && limit === 1) return {};
   // The lock is there whether this is known or not.
   const status = await locks.status(key).catch(() => undefined);
-  return status ? permitFields(status.holders, status.holderCount, limit) : {};
+  return status ? permitFields(status.holders, status.holderCount, limit) : shared ? { mode: 'shared' } : {};
 }
 
 function grantFields({ again, locks }: Entry): IDataObject {
@@ -157,15 +157,6 @@ function grantFields({ again, locks }: Entry): IDataObject {
 function sameLock(outer: CarriedLock | undefined, lockId: string, node: string): CarriedLock | undefined {
   return outer?.lockId === lockId && outer.acquiredBy === node ? outer.outer : outer;
 }
-
-const inSeconds = (ms: number | undefined) => (ms === undefined ? 'none' : `${ms / 1000} s`);
-/** What equal keys of one run must have in common: one lock can't have two leases. */
-const TERMS: Array<[string, (request: Request) => string]> = [
-  ['TTL', ({ ttlMs }) => inSeconds(ttlMs)],
-  ['Max Holders', ({ limit }) => String(limit ?? 1)],
-  ['Mode', ({ shared }) => (shared ? 'Shared' : 'Exclusive')],
-  ['Remembered as Done for', ({ care }) => inSeconds(care.rememberMs)],
-];
 
 function refuseUnequal({ context, results }: Run, members: Array<[number, Request]>): void {
   const [first] = members;

@@ -1,6 +1,7 @@
 import type { INodeProperties } from 'n8n-workflow';
 import { itemError } from '../execution';
-import { byName, careFields, keyField, noteField, optionsField, outputField, readIsForCaller, readKeyOrNone, readOptions, show, toMs, ttlField } from '../parameters';
+import { readKeyOrNone } from '../keyParameter';
+import { byName, careFields, keyField, noteField, optionsField, outputField, readIsForCaller, readOptions, show, toMs, ttlField } from '../parameters';
 import type { OperationModule, Run } from '../run';
 import { execute, type Request } from './acquire';
 import { keepPlaceField, onTimeoutField, readContending, stealIfStaleField, whenBusyFields, withoutContinue } from './contend';

@@ -5,7 +5,8 @@ import { itemError } from '../execution';
 import type { Care } from '../held';
 import { holderField, person } from '../lockField';
 import type { Own } from '../lookAfter';
-import { readCare, readKeys, readOptions, readSeconds, show, toMs } from '../parameters';
+import { readKeys } from '../keyParameter';
+import { readCare, readOptions, readSeconds, show, toMs } from '../parameters';
 import { asNodeError, withOuter, type Run } from '../run';
 import { take, takeSeveral, type Party, type Taken } from '../take';
 
@@ -137,6 +138,15 @@ export interface Contending {
   /** Only the newest of those that wait is served. */
   newest?: { settleMs?: number; settleAtMostMs?: number };
 }
+
+const inSeconds = (ms: number | undefined) => (ms === undefined ? 'none' : `${ms / 1000} s`);
+/** What equal keys of one run must have in common: one lock can't have two leases. */
+export const TERMS: Array<[string, (request: Contending) => string]> = [
+  ['TTL', ({ ttlMs }) => inSeconds(ttlMs)],
+  ['Max Holders', ({ limit }) => String(limit ?? 1)],
+  ['Mode', ({ shared }) => (shared ? 'Shared' : 'Exclusive')],
+  ['Remembered as Done For', ({ care }) => inSeconds(care.rememberMs)],
+];
 
 /** Where nobody may go on without the lock. */
 export function withoutContinue(field: INodeProperties): INodeProperties {

@@ -2,7 +2,8 @@ import type { INodeProperties } from 'n8n-workflow';
 import { RedisLockError } from '../../../engine';
 import type { Redis } from '../connection';
 import { doneField, holderField, permitFields } from '../lockField';
-import { keyField, optionsField, outputField, readKey } from '../parameters';
+import { readKey } from '../keyParameter';
+import { keyField, optionsField, outputField } from '../parameters';
 import { asNodeError, groupByKey, withOuter, type OperationModule, type Run } from '../run';
 
 export const description: INodeProperties[] = [

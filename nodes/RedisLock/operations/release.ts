@@ -101,7 +101,8 @@ async function giveBack(locks: Locks, held: HeldLocks, ofCaller: HeldLocks | und
   // In the index of whose it is.
   const owner = known?.executionId === undefined ? self : { ...self, executionId: known.executionId };
   const lost = known?.lost;
-  const rememberMs = known?.rememberMs ?? ofCaller?.byId(lockId)?.rememberMs ?? lock.rememberMs;
+  const elsewhere = known ?? ofCaller?.byId(lockId);
+  const rememberMs = elsewhere?.rememberMs ?? lock.rememberMs ?? (lock.done && !elsewhere ? await rememberMsOf(locks, key) : undefined);
   const mark = lock.done && rememberMs ? { doneForMs: rememberMs, ...lock.done } : undefined;
   const result = await locks.resume(key, { lockId, fencingToken, hold, owner }).release(mark);
   forget({ held, ...(ofCaller && { caller: { held: ofCaller } }) }, lockId, result.outcome === 'released' && result.holdsLeft > 0 ? hold : undefined);
@@ -111,6 +112,12 @@ async function giveBack(locks: Locks, held: HeldLocks, ofCaller: HeldLocks | und
   }
   if (result.outcome !== 'notHeld') return { lock, result, ...(mark && { markedMs: mark.doneForMs }) };
   return { lock, result, holder: result.by ? lossFields(self.executionId, result.by) : await whoHas(locks, key, self) };
+}
+
+/** What its holder noted, where neither the execution nor the item knows. Wrong only for one that is not given back then. */
+async function rememberMsOf(locks: Locks, key: string): Promise<number | undefined> {
+  const [holder] = (await locks.status(key)).holders;
+  return holder && 'owner' in holder ? holder.owner.rememberMs : undefined;
 }
 
 /** Nobody took it from this one, but somebody may have entered since. */

@@ -6,7 +6,7 @@ import type { Own } from '../lookAfter';
 import { byName, careFields, keysField, noteField, optionsField, outputField, readText, ttlField } from '../parameters';
 import { asNodeError, type OperationModule, type Run } from '../run';
 import { forget, partyOf, undo, type Entry, type Party } from '../take';
-import { contend, onTimeoutField, permitFieldsOfAcquire, policyFields, readContending, settleLoser, stealIfStaleField, whenBusyFields, withoutContinue, type Contending } from './contend';
+import { contend, onTimeoutField, permitFieldsOfAcquire, policyFields, readContending, settleLoser, stealIfStaleField, TERMS, whenBusyFields, withoutContinue, type Contending } from './contend';
 
 /** Options that have no meaning where the lock ends with the sub-workflow. */
 const NOT_HERE = ['owner', 'releaseOnEnd'];
@@ -78,13 +78,13 @@ async function execute(run: Run, requests: Map<number, Request>, redis: Redis, o
 /** One lock can't be of several keys, nor one run of several workflows. */
 function refuseSeveral({ context, results }: Run, requests: Map<number, Request>, first: Request): void {
   if (first.runOnce === 'each') return;
-  for (const [index, { key, workflowId, ttlMs }] of [...requests]) {
-    const [name, is, other] = key !== first.key ? ['Key', key, first.key] : workflowId !== first.workflowId ? ['Workflow', workflowId, first.workflowId] : ['TTL', ttlMs, first.ttlMs];
-    if (is === other) continue;
-    results.fail(
-      index,
-      itemError(context, `${name} (item ${index}) is "${is}", but "${other}" for the first item: Once With All Items has one for all. Choose Once for Each Item.`, index),
-    );
+  const terms: Array<[string, (request: Request) => string]> = [['Key', ({ key }) => key], ['Workflow', ({ workflowId }) => workflowId], ...TERMS];
+  for (const [index, request] of [...requests]) {
+    const differs = terms.find(([, of]) => of(request) !== of(first));
+    if (!differs) continue;
+    const [name, of] = differs;
+    const message = `${name} (item ${index}) is "${of(request)}", but "${of(first)}" for the first item: Once With All Items has one for all. Choose Once for Each Item.`;
+    results.fail(index, itemError(context, message, index));
     requests.delete(index);
   }
 }

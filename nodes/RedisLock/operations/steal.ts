@@ -7,7 +7,8 @@ import type { Care } from '../held';
 import { renewEveryMs } from '../keepAlive';
 import { expiryFields, holderField, namesOf } from '../lockField';
 import type { Own } from '../lookAfter';
-import { careFields, keysField, noteField, optionsField, outputField, readCare, readIsForCaller, readKeys, readSeconds, ttlField } from '../parameters';
+import { readKeys } from '../keyParameter';
+import { careFields, keysField, noteField, optionsField, outputField, readCare, readIsForCaller, readSeconds, ttlField } from '../parameters';
 import { asNodeError, groupByKey, withOuter, type OperationModule, type Run } from '../run';
 import { partyFields, partyOf, record, refuseLockForNobody, warnOfCare, type Party } from '../take';
 

@@ -5,7 +5,8 @@ import { callerOf, identityOf, itemError } from '../execution';
 import type { HeldLock, HeldLocks } from '../held';
 import { membersOf, type CarriedLock } from '../lockField';
 import { heldByCaller } from '../lookAfter';
-import { readKey, readKeys, readText } from '../parameters';
+import { readKey, readKeys } from '../keyParameter';
+import { readText } from '../parameters';
 import type { Run } from '../run';
 import { isChildHold } from '../take';
 

@@ -76,14 +76,15 @@ const redisLock =
   (name: string, parameters: Json, settings?: NodeSettings): WorkflowNode =>
     node(name, REDIS_LOCK, { operation, ...parameters }, settings);
 
-/** Acquire and Steal as a user has them: the lock ends with the execution. */
-export const careful = { acquire: redisLock('acquire'), steal: redisLock('steal') };
+/** Acquire, Acquire Once and Steal as a user has them: the lock ends with the execution. */
+export const careful = { acquire: redisLock('acquire'), acquireOnce: redisLock('acquireOnce'), steal: redisLock('steal') };
 const outliving =
   (builder: typeof careful.acquire) =>
   (name: string, parameters: Json, settings?: NodeSettings): WorkflowNode =>
     builder(name, { ...parameters, options: { releaseOnEnd: 'never', ...(parameters.options as Json) } }, settings);
 /** The same, with locks that outlive the run, so that a test can look at what it has done. */
 export const acquire = outliving(careful.acquire);
+export const acquireOnce = outliving(careful.acquireOnce);
 export const steal = outliving(careful.steal);
 export const acquireOnce = redisLock('acquireOnce');
 export const heartbeat = redisLock('heartbeat');
