@@ -516,8 +516,10 @@ describe.each(engineVersions)('Acquire Once on n8n-core %s', (version) => {
       const parameters = { options: { whenKeyMissing: 'process' } };
       const first = await deliver(`=${shop}:{{ $json.id }}`, parameters, { items });
       expect(first.locks('Once', 'Acquired').map(({ acquired, key: its }) => [acquired, its])).toEqual([
-        [true, `${shop}:1`], [false, undefined], [true, `${shop}:1`], [false, undefined], [true, `${shop}:2`],
+        [true, `${shop}:1`], [false, undefined], [false, undefined], [true, `${shop}:2`],
       ]);
+      // The same thing twice among its items is the first one's to do.
+      expect(first.locks('Once', 'Busy')).toMatchObject([{ key: `${shop}:1`, reason: 'ownExecution' }]);
       const again = await deliver(`=${shop}:{{ $json.id }}`, parameters, { items });
       expect(again.counts('Once')).toEqual([2, 0, 0, 3]);
       expect(again.locks('Once', 'Acquired').map(({ reason }) => reason)).toEqual(['keyMissing', 'keyMissing']);

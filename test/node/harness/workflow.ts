@@ -86,7 +86,6 @@ const outliving =
 export const acquire = outliving(careful.acquire);
 export const acquireOnce = outliving(careful.acquireOnce);
 export const steal = outliving(careful.steal);
-export const acquireOnce = redisLock('acquireOnce');
 export const heartbeat = redisLock('heartbeat');
 export const release = redisLock('release');
 export const runWorkflow = redisLock('runWorkflow');
