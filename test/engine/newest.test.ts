@@ -184,7 +184,7 @@ describe('waiting: only the newest', () => {
         n += 1;
         const asked = wait(locks, key, { lockId: `n-${n}`, settleMs: 400, settleAtMostMs: 600 });
         all.push(asked);
-        void asked.then((result) => result.outcome === 'acquired' && (served ??= result));
+        asked.then((result) => result.outcome === 'acquired' && (served ??= result), () => {});
         await delay(30);
       }
       expect(served).toBeDefined();
