@@ -4,6 +4,8 @@ import { engineVersions, type RedisCredential, type Run } from './harness/engine
 import { heldToken } from './harness/look';
 import {
   acquire,
+  acquireOnce,
+  careful,
   heartbeat,
   hold,
   release,
@@ -54,6 +56,8 @@ interface Case {
   credential?: 'down' | 'denied' | 'doomed' | 'missing';
   /** Somebody else holds the keys. */
   busy?: boolean;
+  /** What the keys stand for was done by somebody else. */
+  done?: boolean;
   /** The execution itself took the keys before. */
   held?: boolean;
   /** Somebody deletes the keys before the node runs. */
@@ -82,6 +86,13 @@ const cases: Case[] = [
   { title: 'Acquire: no such credential', make: acquire, parameters: { key }, credential: 'missing', says: /missing/ },
   { title: 'Acquire: busy', make: acquire, parameters: { key }, busy: true },
   { title: 'Acquire: time-out is an error', make: acquire, parameters: atOnce, busy: true, says: /test:lock:/ },
+  { title: 'Acquire Once: bad key', make: acquireOnce, parameters: { key: empty }, says: /\bKey\b/ },
+  { title: 'Acquire Once: Redis down', make: acquireOnce, parameters: { key }, credential: 'down', says: server },
+  { title: 'Acquire Once: wrong password', make: acquireOnce, parameters: { key }, credential: 'denied', says: server },
+  { title: 'Acquire Once: no such credential', make: acquireOnce, parameters: { key }, credential: 'missing', says: /missing/ },
+  { title: 'Acquire Once: busy', make: acquireOnce, parameters: { key }, busy: true },
+  { title: 'Acquire Once: done before', make: acquireOnce, parameters: { key }, done: true },
+  { title: 'Acquire Once: time-out is an error', make: acquireOnce, parameters: atOnce, busy: true, says: /test:lock:/ },
   { title: 'Heartbeat: bad target', make: heartbeat, parameters: { target: 'key', key: empty }, says: /\bKey\b/ },
   { title: 'Heartbeat: Redis down', make: heartbeat, parameters: own, credential: 'doomed', held: true, says: server },
   {
@@ -129,7 +140,7 @@ describe.each(engineVersions)('misrouting on n8n-core %s', (version) => {
 
   /** Starts the node on two items with a key of their own each; returns when what comes before it has been done. */
   async function startCase(
-    { make, parameters, credential, busy, held }: Case,
+    { make, parameters, credential, busy, done, held }: Case,
     settings: Settings,
     doomed?: RedisCredential,
   ) {
@@ -141,6 +152,7 @@ describe.each(engineVersions)('misrouting on n8n-core %s', (version) => {
     const node = make('Lock', parameters, { ...settings, maxTries: 2, waitBetweenTries: 1, credential });
 
     if (busy) await bed.engine.run(workflow([acquire('Other', { key })], 'Start -> Other'), options);
+    if (done) await bed.engine.run(workflow([careful.acquireOnce('Other', { key })], 'Start -> Other'), options);
     if (!held) return { keys, run: bed.engine.start(workflow([node], 'Start -> Lock -> Critical section'), options) };
 
     const first = acquire('Acquire', { key }, { credential: credential === 'doomed' ? 'doomed' : 'redis' });
@@ -172,7 +184,7 @@ describe.each(engineVersions)('misrouting on n8n-core %s', (version) => {
     it.each(allSettings.map((settings) => [title(settings), settings] as const))('%s', async (_title, settings) => {
       const result = await runs.get(settings)!.finished;
       const count = settings.executeOnce ? 1 : 2;
-      const ownOutputs = each.make === acquire || each.make === runWorkflow ? 3 : 2;
+      const ownOutputs = each.make === acquireOnce ? 4 : each.make === acquire || each.make === runWorkflow ? 3 : 2;
 
       expect(result.ran('Critical section')).toBe(false);
       expect(result.counts('Lock')[0] ?? 0).toBe(0);
@@ -186,7 +198,7 @@ describe.each(engineVersions)('misrouting on n8n-core %s', (version) => {
         return;
       }
       const counts = Array<number>(ownOutputs + (settings.onError === 'continueErrorOutput' ? 1 : 0)).fill(0);
-      counts[each.says && settings.onError === 'continueErrorOutput' ? ownOutputs : 1] = count;
+      counts[each.says && settings.onError === 'continueErrorOutput' ? ownOutputs : each.done ? 3 : 1] = count;
       expect(result.status).toBe('success');
       expect(result.counts('Lock')).toEqual(counts);
 
@@ -199,9 +211,12 @@ describe.each(engineVersions)('misrouting on n8n-core %s', (version) => {
     });
   });
 
-  describe('Acquire: success', () => {
+  describe.each([
+    ['Acquire', acquire],
+    ['Acquire Once', acquireOnce],
+  ])('%s: success', (_operation, make) => {
     it.each(allSettings.map((settings) => [title(settings), settings] as const))('%s', async (_title, settings) => {
-      const { run } = await startCase({ title: '', make: acquire, parameters: { key } }, settings);
+      const { run } = await startCase({ title: '', make, parameters: { key } }, settings);
       const result = await run.finished;
       const count = settings.executeOnce ? 1 : 2;
 
