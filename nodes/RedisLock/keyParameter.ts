@@ -58,7 +58,7 @@ function keyOf(context: IExecuteFunctions, index: number, identifies: boolean): 
   }
   const problem = keyProblem(key);
   if (problem) throw itemError(context, `Key (item ${index}) ${problem}`, index);
-  if (identifies && isExpression(context, index) && String(key).split(':').includes('')) {
+  if (identifies && hasEmptyPart(String(key), rawKey(context, index))) {
     return none(`is "${String(key)}", with an empty part: every item without that value would be taken for the same. Check the expression, and filter such items out before this node.`);
   }
   return { key: key as string };
@@ -84,7 +84,12 @@ function rawKey(context: IExecuteFunctions, index: number): string {
   return typeof raw === 'string' && raw.startsWith('=') ? raw : '';
 }
 
-const isExpression = (context: IExecuteFunctions, index: number) => rawKey(context, index) !== '';
+/** Whether a value was empty that JavaScript put in: behind the colon of a text, as in `"job:" + $json.id`, is nothing. */
+function hasEmptyPart(key: string, raw: string): boolean {
+  if (raw === '') return false;
+  const seams = [...raw.matchAll(/([^"'`}]*:)(?:["']\s*\+|\$\{)/g)].map(([, seam]) => seam ?? '');
+  return /^:|:$/.test(key) || seams.some((seam) => key.includes(`${seam}:`));
+}
 
 /** The value of one part; a part that can't stand alone (a "}}" within a text cut it short) tells nothing. */
 function evaluate(context: IExecuteFunctions, part: string, index: number): unknown {

@@ -5,6 +5,7 @@ import { heldToken } from './harness/look';
 import {
   acquire,
   acquireOnce,
+  careful,
   heartbeat,
   hold,
   release,
@@ -55,7 +56,7 @@ interface Case {
   credential?: 'down' | 'denied' | 'doomed' | 'missing';
   /** Somebody else holds the keys. */
   busy?: boolean;
-  /** What the keys stand for was done. */
+  /** What the keys stand for was done by somebody else. */
   done?: boolean;
   /** The execution itself took the keys before. */
   held?: boolean;
@@ -70,8 +71,6 @@ const empty = '={{ "" }}';
 const own = { target: 'key', key };
 const atOnce = { key, whenBusy: 'wait', maxWait: 0, options: { onTimeout: 'error' } };
 const runs = { workflowId: 'none', runOnce: 'each' };
-/** How many outputs those have that have more than two. */
-const OUTPUTS = new Map<Make, number>([[acquire, 3], [runWorkflow, 3], [acquireOnce, 4]]);
 const server = /127\.0\.0\.1:\d+/;
 
 const cases: Case[] = [
@@ -91,6 +90,7 @@ const cases: Case[] = [
   { title: 'Acquire Once: bad key', make: acquireOnce, parameters: { key: empty }, says: /\bKey\b/ },
   { title: 'Acquire Once: Redis down', make: acquireOnce, parameters: { key }, credential: 'down', says: server },
   { title: 'Acquire Once: wrong password', make: acquireOnce, parameters: { key }, credential: 'denied', says: server },
+  { title: 'Acquire Once: no such credential', make: acquireOnce, parameters: { key }, credential: 'missing', says: /missing/ },
   { title: 'Acquire Once: busy', make: acquireOnce, parameters: { key }, busy: true },
   { title: 'Acquire Once: done before', make: acquireOnce, parameters: { key }, done: true },
   { title: 'Acquire Once: time-out is an error', make: acquireOnce, parameters: atOnce, busy: true, says: /test:lock:/ },
@@ -153,7 +153,7 @@ describe.each(engineVersions)('misrouting on n8n-core %s', (version) => {
     const node = make('Lock', parameters, { ...settings, maxTries: 2, waitBetweenTries: 1, credential });
 
     if (busy) await bed.engine.run(workflow([acquire('Other', { key })], 'Start -> Other'), options);
-    if (done) await bed.engine.run(workflow([acquireOnce('Other', { key })], 'Start -> Other -> Work'), options);
+    if (done) await bed.engine.run(workflow([careful.acquireOnce('Other', { key })], 'Start -> Other'), options);
     if (!held) return { keys, run: bed.engine.start(workflow([node], 'Start -> Lock -> Critical section'), options) };
 
     const first = acquire('Acquire', { key }, { credential: credential === 'doomed' ? 'doomed' : 'redis' });
@@ -185,8 +185,7 @@ describe.each(engineVersions)('misrouting on n8n-core %s', (version) => {
     it.each(allSettings.map((settings) => [title(settings), settings] as const))('%s', async (_title, settings) => {
       const result = await runs.get(settings)!.finished;
       const count = settings.executeOnce ? 1 : 2;
-      const ownOutputs = OUTPUTS.get(each.make) ?? 2;
-      const side = each.done ? 3 : 1;
+      const ownOutputs = each.make === acquireOnce ? 4 : each.make === acquire || each.make === runWorkflow ? 3 : 2;
 
       expect(result.ran('Critical section')).toBe(false);
       expect(result.counts('Lock')[0] ?? 0).toBe(0);
@@ -200,7 +199,7 @@ describe.each(engineVersions)('misrouting on n8n-core %s', (version) => {
         return;
       }
       const counts = Array<number>(ownOutputs + (settings.onError === 'continueErrorOutput' ? 1 : 0)).fill(0);
-      counts[each.says && settings.onError === 'continueErrorOutput' ? ownOutputs : side] = count;
+      counts[each.says && settings.onError === 'continueErrorOutput' ? ownOutputs : each.done ? 3 : 1] = count;
       expect(result.status).toBe('success');
       expect(result.counts('Lock')).toEqual(counts);
 
@@ -213,9 +212,12 @@ describe.each(engineVersions)('misrouting on n8n-core %s', (version) => {
     });
   });
 
-  describe('Acquire: success', () => {
+  describe.each([
+    ['Acquire', acquire],
+    ['Acquire Once', acquireOnce],
+  ])('%s: success', (_operation, make) => {
     it.each(allSettings.map((settings) => [title(settings), settings] as const))('%s', async (_title, settings) => {
-      const { run } = await startCase({ title: '', make: acquire, parameters: { key } }, settings);
+      const { run } = await startCase({ title: '', make, parameters: { key } }, settings);
       const result = await run.finished;
       const count = settings.executeOnce ? 1 : 2;
 

@@ -3,7 +3,7 @@ import { useBed } from './harness/bed';
 import { engineVersions, type RunOptions } from './harness/engine';
 import { heldToken, lineLength, untilFree, untilWaiting } from './harness/look';
 import type { Result } from './harness/result';
-import { acquire, boom, call, careful, getStatus, heartbeat, hold, named, release, replace, wait, workflow, type Json, type WorkflowNode } from './harness/workflow';
+import { acquire, boom, call, careful, getStatus, heartbeat, hold, loop, named, release, replace, wait, workflow, type Json, type WorkflowNode } from './harness/workflow';
 
 const { acquireOnce } = careful;
 const DAY_S = 86_400;
@@ -203,6 +203,25 @@ describe.each(engineVersions)('Acquire Once on n8n-core %s', (version) => {
     });
   });
 
+  it('is done before for a later round of the same execution too, once it was released', async () => {
+    const key = bed.key();
+    const flow = workflow(
+      [loop('Loop'), acquireOnce('Once', { key }), release('Release', {})],
+      'Start -> Loop:Loop -> Once -> Release -> Loop',
+      'Once:Done Before -> Loop',
+    );
+    const result = await bed.engine.run(flow, { items: [{ json: { n: 1 } }, { json: { n: 2 } }] });
+    expect(result.counts('Once')).toEqual([1, 0, 0, 1]);
+    expect(result.locks('Once', 'Done Before')).toMatchObject([{ done: { executionId: result.executionId } }]);
+  });
+
+  it('stays done where something fails behind the Release', async () => {
+    const key = bed.key();
+    const failed = await bed.engine.run(once(key, {}, release('Release', {}), boom('Boom')));
+    expect(failed.status).toBe('error');
+    expect(await isDone(key)).toBe(true);
+  });
+
   describe('leaves no mark', () => {
     it('where Release is told that the work was not done', async () => {
       const key = bed.key();
@@ -360,6 +379,24 @@ describe.each(engineVersions)('Acquire Once on n8n-core %s', (version) => {
       await first.finished;
     });
 
+    it('ends by Done Before where it kept its place, and comes back after it was done', async () => {
+      const key = bed.key();
+      const first = bed.engine.start(once(key, {}, hold('Hold')));
+      await first.reached('Hold', 'holding');
+      const parameters = { key, whenBusy: 'wait', maxWait: 0.1, options: { keepPlace: 60 } };
+      const flow = workflow(
+        [acquireOnce('Try', parameters), wait('Pause'), acquireOnce('Once', parameters)],
+        'Start -> Try:Timed Out -> Pause -> Once -> Work',
+      );
+      const suspended = await bed.engine.run(flow);
+      expect(suspended.status).toBe('waiting');
+      await first.letGo('Hold');
+      await first.finished;
+      const resumed = await (await bed.secondEngine()).resume(flow, suspended);
+      expect(resumed.counts('Once')).toEqual([0, 0, 0, 1]);
+      expect(await lineLength(bed.redis, key)).toBe(0);
+    });
+
     it('enters, one at a time, where it was not done', async () => {
       const key = bed.key();
       const { first, waiters } = await startBoth(key, boom('Boom'));
@@ -484,6 +521,8 @@ describe.each(engineVersions)('Acquire Once on n8n-core %s', (version) => {
       ['added up, empty in the middle', '={{ "evt:" + $json.id + ":paid" }}', { id: '' }],
       ['a template, undefined', '={{ `evt:${$json.id}` }}', {}],
       ['a template, empty', '={{ `evt:${$json.id}` }}', { id: '' }],
+      ['a template, empty in the middle', '={{ `evt:${$json.id}:paid` }}', { id: '' }],
+      ['added up, empty at the start', '={{ $json.id + ":evt" }}', { id: '' }],
       ['one of two parts', '={{ $json.shop }}:{{ $json.id }}', { shop: 'a', id: '' }],
       ['a blank before it', '=event {{ $json.id }}', { id: '' }],
     ];
@@ -536,6 +575,17 @@ describe.each(engineVersions)('Acquire Once on n8n-core %s', (version) => {
       expect(result.locks('Heartbeat', 'Lost')).toMatchObject([{ alive: false, reason: 'neverHeld', deduplicated: false }]);
       expect(result.counts('Release')).toEqual([0, 1]);
       expect(result.locks('Release', 'Not Held')).toMatchObject([{ released: false, neverHeld: true, reason: 'neverHeld' }]);
+    });
+
+    it('is no matter where colons stand in an ID', async () => {
+      const name = bed.key();
+      const items = [{ json: { id: 'Shop::Order::7' } }, { json: { id: 'fe80::1' } }];
+      for (const expression of [`=${name}:{{ $json.id }}`, `={{ "${name}:" + $json.id }}`, `={{ \`${name}:\${$json.id}\` }}`]) {
+        const result = await deliver(expression, { options: { releaseOnEnd: 'never' } }, { items });
+        expect(result.errorText).toBe('undefined\n');
+        const seen = [...result.locks('Once', 'Acquired'), ...result.locks('Once', 'Busy')].map((lock) => lock.key);
+        expect(seen).toEqual(items.map(({ json }) => `${name}:${json.id}`));
+      }
     });
 
     it('is no matter where a part was left out on purpose, or its value is 0 or false', async () => {

@@ -2,7 +2,7 @@ import { until } from '../../scripts/lib/wait';
 import { useBed } from './harness/bed';
 import { engineVersions } from './harness/engine';
 import { heldToken } from './harness/look';
-import { acquire, boom, heartbeat, release, replace, steal, wait, workflow } from './harness/workflow';
+import { acquire, acquireOnce, boom, heartbeat, release, replace, steal, wait, workflow } from './harness/workflow';
 
 describe.each(engineVersions)('retried and resumed executions on n8n-core %s', (version) => {
   const bed = useBed(version);
@@ -99,6 +99,14 @@ describe.each(engineVersions)('retried and resumed executions on n8n-core %s', (
 
       expect(result.counts('Acquire')).toEqual([1, 0, 0]);
       expect(result.locks('Acquire', 'Acquired')[0].fencingToken).toBe(await heldToken(bed.redis, key));
+    });
+
+    it('does not lose a lock that Acquire Once took, nor take it for done before', async () => {
+      const key = bed.key();
+      const result = await bed.engine.run(workflow([acquireOnce('Once', { key }, again)], 'Start -> Once'), { items });
+
+      expect(result.counts('Once')).toEqual([1, 0, 0, 0]);
+      expect(result.locks('Once', 'Acquired')[0].fencingToken).toBe(await heldToken(bed.redis, key));
     });
 
     it('does not lose a lock that Steal took', async () => {

@@ -32,7 +32,7 @@ export interface Request extends Contending {
 export const acquire: OperationModule<Request> = { description, read, execute };
 
 function read({ context }: Run, index: number): Request {
-  return { ...readContending(context, index), forCaller: readIsForCaller(context, index) };
+  return { ...readContending(context, index, { mayContinue: true }), forCaller: readIsForCaller(context, index) };
 }
 
 export async function execute(run: Run, requests: Map<number, Request>, redis: Redis, own: Own): Promise<void> {

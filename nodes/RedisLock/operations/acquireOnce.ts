@@ -63,6 +63,6 @@ function read({ context }: Run, index: number): Request {
   const forCaller = readIsForCaller(context, index);
   const { key, missing } = readKeyOrNone(context, index);
   if (missing && whenKeyMissing === 'error') throw missing;
-  const contending = readContending(context, index, [missing ? 'none' : key]);
+  const contending = readContending(context, index, { keys: [missing ? 'none' : key] });
   return { ...contending, forCaller, unprotected: missing !== undefined, care: { ...contending.care, rememberMs } };
 }

@@ -153,9 +153,15 @@ export function withoutContinue(field: INodeProperties): INodeProperties {
   return { ...field, options: field.options?.filter((option) => !('value' in option) || option.value !== 'continue') };
 }
 
-/** @param keys those of the item, unless told otherwise @throws NodeOperationError */
-export function readContending(context: IExecuteFunctions, index: number, keys = readKeys(context, index)): Contending {
+const ON_TIMEOUT = ['output', 'error', 'continue'];
+
+/** @param keys those of the item, unless told otherwise @param mayContinue without the lock, where that is chosen @throws NodeOperationError */
+export function readContending(context: IExecuteFunctions, index: number, { keys = readKeys(context, index), mayContinue = false }: { keys?: string[]; mayContinue?: boolean } = {}): Contending {
   const options = readOptions(context, index);
+  const { onTimeout = 'output' } = options;
+  if (typeof onTimeout !== 'string' || !ON_TIMEOUT.includes(onTimeout) || (onTimeout === 'continue' && !mayContinue)) {
+    throw itemError(context, `On Timeout (item ${index}) is ${show(onTimeout)}, which ${mayContinue ? 'this version' : 'this operation'} does not know. Choose one from the list.`, index);
+  }
   const staleAfter = toMs(context, options.stealIfStaleAfter ?? 0, 'Steal If Stale After', index, { least: 0 });
   const keepPlace = toMs(context, options.keepPlace ?? 0, 'Keep Place in Line', index, { least: 0 });
   const waits = context.getNodeParameter('whenBusy', index, 'skip') === 'wait';
@@ -167,7 +173,7 @@ export function readContending(context: IExecuteFunctions, index: number, keys =
     waitMs,
     ...readPermits(context, options, index),
     newest: readNewest(context, options, waitMs, index),
-    onTimeout: (options.onTimeout as string | undefined) ?? 'output',
+    onTimeout,
     care: readCare(context, index),
     stealIfStaleMs: staleAfter > 0 ? staleAfter : undefined,
     keepPlaceMs: waits && keepPlace > 0 ? keepPlace : undefined,
