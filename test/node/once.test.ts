@@ -596,6 +596,19 @@ describe.each(engineVersions)('Acquire Once on n8n-core %s', (version) => {
     });
   });
 
+  it('is one item’s to do where two items, or two rounds of a loop, are the same thing', async () => {
+    const key = bed.key();
+    const flow = workflow([acquireOnce('Once', { key: '={{ $json.key }}', ttl: 60 }), release('Release', {})], 'Start -> Once -> Release');
+    const result = await bed.engine.run(flow, { items: [{ json: { key, n: 0 } }, { json: { key, n: 1 } }, { json: { key: bed.key(), n: 2 } }] });
+    expect(result.items('Once', 'Acquired').map(({ json }) => json.n)).toEqual([0, 2]);
+    expect(result.locks('Once', 'Busy')).toMatchObject([{ acquired: false, reason: 'ownExecution', holder: { executionId: result.executionId } }]);
+
+    const rounds = workflow([loop('Loop'), acquireOnce('Once', { key: '={{ $json.key }}', ttl: 60 })], 'Start -> Loop', 'Loop:Loop -> Once -> Loop', 'Once:Busy -> Loop');
+    const other = bed.key();
+    const looped = await bed.engine.run(rounds, { items: [{ json: { key: other } }, { json: { key: other } }] });
+    expect(looped.locks('Once', 'Acquired')).toMatchObject([{ acquired: true, key: other }]);
+    expect(looped.locks('Once', 'Busy')).toMatchObject([{ reason: 'ownExecution', key: other, holder: { executionId: looped.executionId } }]);
+  });
   it('shows no lock to whom it is not', async () => {
     const key = bed.key();
     const run = bed.engine.start(once(key, {}, hold('Hold')));
