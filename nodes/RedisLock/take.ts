@@ -77,8 +77,9 @@ export function warnOfCare(context: IExecuteFunctions, { told }: Own, { keepAliv
     hint(context, 'This n8n does not tell whether an execution succeeded, so nothing is remembered as done at its end. Put a Release where the work is done.');
   }
   const wait = unattendedWait(context);
-  if (keepAlive && wait) {
-    hint(context, `No Redis Lock node follows "${wait}": after that Wait nothing keeps the lock alive or releases it, and it ends by its TTL. Put a Heartbeat or a Release behind it.`);
+  if (wait && (keepAlive || rememberMs !== undefined)) {
+    const unmarked = rememberMs === undefined ? '' : ', with nothing remembered as done';
+    hint(context, `No Redis Lock node follows "${wait}": after that Wait nothing keeps the lock alive or releases it, and it ends by its TTL${unmarked}. Put a Heartbeat or a Release behind it.`);
   }
 }
 

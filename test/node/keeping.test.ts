@@ -210,11 +210,19 @@ describe.each(engineVersions)('runs that are not whole, on n8n-core %s', (versio
   });
 
   it('warns of a Wait with no lock node behind it', async () => {
-    const told = async (...more: Parameters<typeof workflow>[0]) => {
-      const flow = workflow([acquire('Acquire', { key: bed.key() }), { ...wait('Pause'), type: 'n8n-nodes-base.wait' }, ...more], ['Start -> Acquire -> Pause', ...more.map(({ name }) => name)].join(' -> '));
+    const told = async (more: Parameters<typeof workflow>[0] = [], take = acquire, options = {}) => {
+      const flow = workflow([take('Acquire', { key: bed.key(), options }), { ...wait('Pause'), type: 'n8n-nodes-base.wait' }, ...more], ['Start -> Acquire -> Pause', ...more.map(({ name }) => name)].join(' -> '));
       return (await bed.engine.run(flow)).runs('Acquire')[0].hints.map(({ message }) => message).join();
     };
-    expect(await told()).toContain('No Redis Lock node follows "Pause"');
-    expect(await told(release('Release', {}))).not.toContain('follows');
+    const says = 'No Redis Lock node follows "Pause": after that Wait nothing keeps the lock alive or releases it, and it ends by its TTL';
+    const remedy = 'Put a Heartbeat or a Release behind it.';
+    expect(await told()).toBe(`${says}. ${remedy}`);
+    expect(await told([release('Release', {})])).toBe('');
+    expect(await told([], acquire, { keepAlive: false })).toBe('');
+    // What is to be done once needs the end of the execution for its mark, kept alive or not.
+    for (const keepAlive of [true, false]) {
+      expect(await told([], careful.acquireOnce, { keepAlive })).toBe(`${says}, with nothing remembered as done. ${remedy}`);
+      expect(await told([release('Release', {})], careful.acquireOnce, { keepAlive })).toBe('');
+    }
   });
 });

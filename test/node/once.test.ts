@@ -264,6 +264,31 @@ describe.each(engineVersions)('Acquire Once on n8n-core %s', (version) => {
       expect(branch(await deliver(key))).toBe('Acquired');
     });
 
+    it('by an older attempt of an execution that was resumed twice, only by the newer one', async () => {
+      const key = bed.key();
+      const flow = once(key, {}, wait('Wait'), heartbeat('Heartbeat', {}), hold('Hold'));
+      const suspended = await bed.engine.run(flow);
+      const older = bed.engine.startResumed(flow, suspended);
+      await older.reached('Hold', 'holding');
+      const newer = (await bed.secondEngine()).startResumed(flow, suspended);
+      await newer.reached('Hold', 'holding');
+      await older.letGo('Hold');
+      expect((await older.finished).status).toBe('success');
+      expect(branch(await deliver(key))).toBe('Busy');
+      await newer.letGo('Hold');
+      await newer.finished;
+      expect(await isDone(key)).toBe(true);
+    });
+
+    it('where its process was killed: when the TTL is over, the next one does it', async () => {
+      const key = bed.key();
+      const doomed = await bed.secondEngine();
+      const run = doomed.start(once(key, { ttl: 1 }, hold('Hold')));
+      await run.reached('Hold', 'holding');
+      doomed.signal('SIGKILL');
+      expect(branch(await deliver(key, { whenBusy: 'wait', maxWait: 20 }))).toBe('Acquired');
+    });
+
     it('where somebody else does it by then: that one does', async () => {
       const key = bed.key();
       const run = bed.engine.start(once(key, {}, hold('Hold'), release('Release', { options: { doneResult: '"late"' } })));

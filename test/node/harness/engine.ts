@@ -82,7 +82,10 @@ export class Run {
   /** Resolves when the node has begun (`holding`: when a `hold` node waits for `letGo`), now or already. */
   async reached(node: string, event: 'nodeExecuteBefore' | 'nodeExecuteAfter' | 'holding' = 'nodeExecuteBefore') {
     while (!this.events.some((each) => each.name === event && each.node === node)) {
-      await once(this.happened, 'event');
+      const ended = this.finished.then((result) => {
+        throw new Error(`The run ended (${result.status}) and never reached ${node}: ${result.errorText}`);
+      });
+      await Promise.race([once(this.happened, 'event'), ended]);
     }
   }
 
