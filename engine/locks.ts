@@ -63,8 +63,8 @@ export class Locks {
    * @throws RedisLockError when Redis can't be asked; then the lock is not held
    * @throws the reason of `signal` when that ends the wait; then the line is left
    */
-  async acquire(key: string, options: AcquireOptions): Promise<Acquired | Busy | TimedOut> {
-    return (await this.enter(key, options, false)) as Acquired | Busy | TimedOut;
+  acquire(key: string, options: AcquireOptions): Promise<Acquired | Busy | TimedOut> {
+    return this.enter(key, options, false) as Promise<Acquired | Busy | TimedOut>;
   }
 
   /**

@@ -93,7 +93,7 @@ export class Waiting {
   }
 
   private async inLine(caller: Caller, waiter: Waiter, options: WaitOptions): Promise<Entry | Busy | TimedOut | DoneBefore> {
-    const { keys, lockId, index, policy } = caller;
+    const { keys, lockId, index } = caller;
     const started = performance.now();
     const since = this.transitions.calls.now();
     const deadline = started + options.waitMs;
@@ -134,25 +134,32 @@ export class Waiting {
       } else if (event === 'look') {
         reply = await this.askAgain(ask, reply);
       } else if (event === 'out') {
-        const asked = performance.now();
-        const leaver = { lockId, index, keepMs: ONLY_IF_IT_HAS_TO, hasPolicy: true };
-        const left = await this.leaving.leave(keys, leaver).catch((error: unknown) =>
-          error instanceof RedisLockError && error.code === 'unavailable' ? undefined : Promise.reject(error),
-        );
-        const settled = settle(left?.result, asked);
         // It need not leave after all, or Redis can't be asked: back to the old place.
-        reply = settled ?? (await this.askAgain(ask, reply));
+        reply = (await this.putOut(caller)) ?? (await this.askAgain(ask, reply));
       } else if (event === 'deadline') {
-        const asked = performance.now();
-        const { result, report } = await this.leaving.leave(keys, { lockId, index, keepMs: options.keepPlaceMs, hasPolicy: policy !== undefined });
-        const settled = settle(result, asked);
-        if (settled) reply = settled;
-        else {
-          const { queue, holders } = report;
-          return { outcome: 'timedOut', waitedMs: waited(), queue, holders, ...(options.keepPlaceMs > 0 && { lockId }) };
-        }
+        const left = await this.timeOut(caller, options.keepPlaceMs);
+        if (left.outcome === 'timedOut') return { ...left, waitedMs: waited() };
+        reply = left;
       }
     }
+  }
+
+  /** Something else than its time may be over for this waiter. @returns nothing where it may stay */
+  private async putOut({ keys, lockId, index }: Caller): Promise<Won | Busy | DoneBefore | undefined> {
+    const asked = performance.now();
+    try {
+      const { result } = await this.leaving.leave(keys, { lockId, index, keepMs: ONLY_IF_IT_HAS_TO, hasPolicy: true });
+      return settle(result, asked);
+    } catch (error) {
+      return error instanceof RedisLockError && error.code === 'unavailable' ? undefined : Promise.reject(error);
+    }
+  }
+
+  private async timeOut({ keys, lockId, index, policy }: Caller, keepMs: number): Promise<Won | Busy | DoneBefore | TimedOut> {
+    const asked = performance.now();
+    const { result, report } = await this.leaving.leave(keys, { lockId, index, keepMs, hasPolicy: policy !== undefined });
+    const { queue, holders } = report;
+    return settle(result, asked) ?? { outcome: 'timedOut', waitedMs: 0, queue, holders, ...(keepMs > 0 && { lockId }) };
   }
 
   /**

@@ -48,6 +48,8 @@ settle()
 if me.channel then hear(me.channel) end
 
 local function superseded(owner)
+  outOfLine(me.id)
+  unindex(me.id)
   return { 'superseded', nowMs, owner, report('busy', 'superseded') }
 end
 
@@ -62,17 +64,17 @@ if held then
 end
 
 if me.once and done then
-  if wait >= 0 then outOfLine(me.id) end
+  if wait >= 0 then
+    outOfLine(me.id)
+    unindex(me.id)
+  end
   return { 'doneBefore', nowMs, done }
 end
 
 if me.newest then
   local text = rcall('HGET', WAIT, me.id)
   local before = text and waiter(me.id, text)
-  if before and before.channel == '^' then
-    outOfLine(me.id)
-    return superseded(before.owner)
-  end
+  if before and before.channel == '^' then return superseded(before.owner) end
 end
 
 if queued == 0 and not foreign and me.settle == 0 and room(me.limit) then return acquired(grant(me, me.ttl, 0)) end
@@ -111,7 +113,10 @@ end
 if wait >= 0 then return { 'waiting', nowMs, ticket, nextChange() } end
 local fits = not foreign and room(me.limit)
 -- Room that the line left: everybody in it is deaf, silent or away just now.
-if fits and not blocked then return acquired(grant(me, me.ttl, 0)) end
+if fits and not blocked then
+  outOfLine(me.id) -- it may have stood there, not to be served yet
+  return acquired(grant(me, me.ttl, 0))
+end
 local living = occupancy(me.limit)
 local otherLimit = not fits and living < me.limit and me.limit < SHARED
 return report('busy', foreign and 'foreign' or otherLimit and 'otherLimit' or 'held')

@@ -5,7 +5,7 @@ import { steps, type Mix } from './support/steps';
 import { World } from './support/world';
 
 const SEED = Number(process.env.CHAOS_SEED ?? Date.now() % 2 ** 31);
-const RUNS = Number(process.env.CHAOS_RUNS ?? 2000);
+const RUNS = Number(process.env.CHAOS_RUNS ?? 3000);
 /** Nothing in a run waits, and the soonest timer of a waiter is due after 3 s. A run that is slower than this is cut short. */
 const LONGEST_MS = 2500;
 

@@ -115,10 +115,7 @@ local function join(w, arrived, waitMs, isFirst)
     end
   end
   describe(w, waitMs, isFirst)
-  if w.newest and not becomeNewest(w, ticket) then
-    outOfLine(w.id)
-    return nil
-  end
+  if w.newest and not becomeNewest(w, ticket) then return nil end
   return ticket
 end
 

@@ -48,6 +48,7 @@ export interface Waits {
   channel: string;
   once: boolean;
   newest: boolean;
+  settling: boolean;
   owner: string;
 }
 
@@ -101,7 +102,7 @@ export class Eyes {
       silent: named('~').map(([channel]) => channel),
       marks: named('!').map(([mark]) => mark),
       line,
-      waits: new Map(pairs(waits).map(([id, text]) => [id, waiter(text)])),
+      waits: new Map(pairs(waits).map(([id, text]) => [id, waiter(text, now)])),
       ...(field('done') !== undefined && { done: doneMark(field('done')!, now) }),
       ...(field('newest') !== undefined && { newest: field('newest')! }),
       bare,
@@ -126,6 +127,13 @@ export class Eyes {
     await this.redis.hset(lock, 'done', text.replace(/^\d+/, '1'));
   }
 
+  /** Nothing newer has come for as long as a waiter waits for that. */
+  async settle(key: string, id: string): Promise<void> {
+    const [, , , waits] = names(key);
+    const text = String(await this.redis.hget(waits, id));
+    await this.redis.hset(waits, id, text.replace(/n\d+:/, 'n1:'));
+  }
+
   /** The time of a waiter is over, and its process has not said so. */
   async outdate(key: string, id: string): Promise<void> {
     const [, , , waits] = names(key);
@@ -135,9 +143,9 @@ export class Eyes {
   }
 }
 
-function waiter(text: string): Waits {
+function waiter(text: string, now: number): Waits {
   const [, channel, policy, owner] = /^(\S+) \d+ \d+ \d+(\S*) \d+ \S+ (.*)$/.exec(text) ?? [];
-  return { channel: String(channel), once: String(policy).startsWith('o'), newest: String(policy).includes('n'), owner: String(owner) };
+  return { channel: String(channel), once: String(policy).startsWith('o'), newest: String(policy).includes('n'), settling: Number(/n(\d+)/.exec(String(policy))?.[1]) > now, owner: String(owner) };
 }
 
 function doneMark(text: string, now: number): Seen['done'] {

@@ -20,6 +20,8 @@ export interface Ask {
   once: boolean;
   /** Of those in line who ask for this, only the newest is served. */
   newest: boolean;
+  /** And only when nothing newer has come for a time. */
+  settles: boolean;
 }
 
 export interface Waiter extends Ask {
@@ -27,6 +29,8 @@ export interface Waiter extends Ask {
   overdue: boolean;
   /** It went, and its place is kept. */
   away: boolean;
+  /** That time is not over yet. */
+  settling: boolean;
   /** Put out of the line by a newer one of this process; it has not left yet. */
   out?: string;
 }
@@ -114,14 +118,14 @@ export class Model {
     // Also of one who was handed the lock and has not claimed it, a place is left to keep.
     const waits = this.line.length > 0 || this.members.some(({ given }) => given);
     const fits = () => !this.foreign && this.room(me.limit);
-    if (!waits && fits()) return this.acquired(this.grant(me));
+    if (!waits && !me.settles && fits()) return this.acquired(this.grant(me));
     if (stealAfter && !this.foreign && !this.room(me.limit)) {
       const victim = this.stalest((m) => m.aged > 0, robbed);
       if (victim && this.room(me.limit, victim)) return this.acquired(this.takeOver(victim, me), { robbed: victim.token });
     }
     if (wait === 'line') {
       if (place) Object.assign(place, me, { overdue: false, away: false });
-      else this.join({ ...me, arrival, overdue: false, away: false });
+      else this.join({ ...me, arrival, overdue: false, away: false, settling: me.settles });
       const newer = this.becomeNewest(me.id);
       if (newer) {
         this.goOut(me.id);
@@ -347,7 +351,7 @@ export class Model {
     if (this.foreign) return { blocked };
     for (const w of [...this.line]) {
       if (w.overdue && w.id !== self?.id) this.line = this.line.filter((other) => other !== w);
-      else if (w.out || (w.away && w.id !== self?.id)) continue;
+      else if (w.out || w.settling || (w.away && w.id !== self?.id)) continue;
       else if (w.once && this.done) this.tellOut(w, asking);
       else if (blocked || !this.room(w.limit)) {
         blocked = true;
@@ -380,7 +384,7 @@ export class Model {
     this.setKey({ ours: 0 }, 'leases');
     this.fence = token;
     this.floor ??= token;
-    const m: Member = { ...w, arrival, overdue: false, away: false, holds: [...w.holds], token, ranOut: 0, aged: 0, old: false, given };
+    const m: Member = { ...w, arrival, overdue: false, away: false, settling: false, holds: [...w.holds], token, ranOut: 0, aged: 0, old: false, given };
     this.members.push(m);
     return m;
   }
@@ -428,8 +432,8 @@ export class Model {
   }
 
   private join(w: Waiter): void {
-    const { id, channel, limit, ttl, holds, once, newest, arrival, overdue, away } = w;
-    this.line = [...this.line, { id, channel, limit, ttl, holds, once, newest, arrival, overdue, away }].sort((a, b) => a.arrival - b.arrival);
+    const { id, channel, limit, ttl, holds, once, newest, settles, arrival, overdue, away, settling } = w;
+    this.line = [...this.line, { id, channel, limit, ttl, holds, once, newest, settles, arrival, overdue, away, settling }].sort((a, b) => a.arrival - b.arrival);
   }
 
   private remove(m: Member): void {

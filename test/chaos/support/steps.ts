@@ -1,5 +1,5 @@
 import fc from 'fast-check';
-import { age, chain, expire, flushScripts, forgetDone, loseData, outdate, restart } from './events';
+import { age, chain, expire, flushScripts, forgetDone, loseData, outdate, restart, settled } from './events';
 import { ghostClaims, ghostJoins, ghostLooks, ghostReturns, ghostsLeave } from './ghosts';
 import { heartbeat, release, status, steal } from './holding';
 import type { Channel } from './model';
@@ -26,7 +26,7 @@ export function steps({ limits, otherLimits = fc.nat({ max: 0 }), lists = false,
   const ghost = fc.constantFrom<Channel>('frozen', 'dead');
   const hold = fc.constantFrom<string[]>([], [], ['x'], ['y']);
   const ways = (channel: fc.Arbitrary<Channel>) =>
-    fc.record({ channel, limit: limits, hold, once: fc.constantFrom(false, once), newest: fc.constantFrom(false, newest, newest) });
+    fc.record({ channel, limit: limits, hold, once: fc.constantFrom(false, once), newest: fc.constantFrom(false, newest, newest), settles: fc.constantFrom(false, false, true) });
   const pick = fc.nat({ max: 11 });
   const some = <T extends unknown[]>(weight: number, make: (...args: T) => Step, ...args: { [K in keyof T]: fc.Arbitrary<T[K]> }) => ({
     weight,
@@ -38,21 +38,22 @@ export function steps({ limits, otherLimits = fc.nat({ max: 0 }), lists = false,
     some(3, waitNoTime, ways(live), fc.boolean()),
     some(lists ? 2 : 0, takeAll, ways(live), fc.constantFrom('nothing', 'taken')),
     some(3, comesBack, pick),
-    some(2, takeAgain, pick, hold, live, otherLimits),
+    some(once || newest ? 4 : 2, takeAgain, pick, hold, live, otherLimits),
     some(2, abort, pick),
     some(3, nudge, pick),
     some(5, heartbeat, pick, fc.constantFrom(0, 120_000)),
     some(9, release, pick, once ? fc.constantFrom('no', 'no', 'done', 'with a result') : fc.constant('no')),
     some(4, steal, ways(live), fc.constantFrom('stale', 'silent', 'noTtl', 'any', 'fencingToken'), pick),
-    some(4, ghostJoins, ways(ghost)),
+    some(once ? 6 : 4, ghostJoins, ways(ghost)),
     some(3, ghostReturns, pick),
     some(2, ghostLooks, pick),
     some(3, ghostClaims, pick, pick),
-    some(2, ghostsLeave, fc.array(pick, { minLength: 1, maxLength: 3 }), fc.constantFrom('take', 'back', 'unclaimed'), fc.constantFrom('nothing', 'place', 'ifItMay')),
+    some(once || newest ? 4 : 2, ghostsLeave, fc.array(pick, { minLength: 1, maxLength: 3 }), fc.constantFrom('take', 'back', 'unclaimed'), fc.constantFrom('nothing', 'place', 'ifItMay')),
     some(6, expire, pick),
     some(3, age, pick),
-    some(1, outdate, pick),
+    some(newest ? 3 : 1, outdate, pick),
     some(once ? 3 : 0, forgetDone),
+    some(newest ? 3 : 0, settled, pick),
     some(4, chain, fc.constantFrom('INCR', 'SET', 'SET PX', 'DEL', 'DEL', 'PEXPIRE short', 'PEXPIRE long')),
     some(1, loseData),
     some(1, flushScripts),

@@ -8,8 +8,9 @@ import { ask as check, policy } from '../../../engine/validate';
 import { executionKey } from '../../../engine/keys';
 import { startRedis, type RedisServer } from '../../../scripts/lib/redis';
 import { until } from '../../engine/support/until';
+import { PROCESSES, inModel, inRedis } from './compare';
 import { Eyes } from './eyes';
-import { SHARED, isLive, type Answer, type Ask, type Channel, type Model, type Waiter } from './model';
+import { SHARED, isLive, type Answer, type Ask, type Channel, type Model } from './model';
 
 /** An ioredis client that knows whether an answer is awaited, so that a test can wait for the end of what goes on by itself. */
 class Watched extends Redis {
@@ -31,8 +32,9 @@ interface Waiting {
   line: { find(full: string, lockId: string): { notify(): void } | undefined };
   wakeUp: { client: Redis };
 }
-const waiting = (locks: Locks) => (locks as unknown as { waiters: Waiting }).waiters;
+const waitingOf = (locks: Locks) => (locks as unknown as { waiters: Waiting }).waiters;
 
+const waiting = ({ newest, settles }: Pick<Ask, 'newest' | 'settles'>) => (newest ? { waiting: 'newest' as const, ...(settles && { settleMs: WAIT }) } : {});
 const permits = (limit: number) => (limit === SHARED ? { mode: 'shared' as const } : { limit });
 
 const LIVE = ['a', 'b', 'c'] as const;
@@ -169,9 +171,9 @@ export class World {
   }
 
   /** As a process that does not run, or not with our code, calls the scripts. */
-  caller({ id, limit, ttl, holds: [hold], once, newest }: Ask): Caller {
+  caller({ id, limit, ttl, holds: [hold], once, newest, settles }: Ask): Caller {
     const ask = check({ ttlMs: ttl, ...permits(limit), owner: this.owner(id), renewEveryMs: RENEW, ...(hold && { hold }) });
-    const how = policy({ waitMs: WAIT, waiting: newest ? 'newest' : 'turn' }, once);
+    const how = policy({ waitMs: WAIT, ...waiting({ newest, settles }) }, once);
     return { ...ask, ...(how.length > 0 && { policy: how }), keys: this.ghost.keys(this.key), lockId: id, index: executionKey(this.owner(id)) };
   }
 
@@ -194,7 +196,7 @@ export class World {
   /** Takes it, as it is asked for; `more` says whether it waits. */
   acquire(ask: Ask, more: Partial<AcquireOptions>): ReturnType<Locks['acquireOnce']> {
     const locks = this.locks(ask.channel);
-    const options = { ...this.options(ask), ...more, ...(ask.newest && { waiting: 'newest' as const }) };
+    const options = { ...this.options(ask), ...more, ...waiting(ask) };
     return ask.once ? locks.acquireOnce(this.key, options) : locks.acquire(this.key, options);
   }
 
@@ -249,14 +251,14 @@ export class World {
   async nudge(parked: Parked): Promise<void> {
     const { redis } = this.clients[parked.ask.channel]!;
     const before = redis.sent;
-    waiting(parked.client).line.find(this.key, parked.id)?.notify();
+    waitingOf(parked.client).line.find(this.key, parked.id)?.notify();
     await until(() => redis.sent > before, 2000, 0);
     await this.quiet();
   }
 
   /** Resolves when a process has heard all that was said to it. */
   private async heard(name: Channel): Promise<void> {
-    const { client } = waiting(this.locks(name)).wakeUp;
+    const { client } = waitingOf(this.locks(name)).wakeUp;
     const heard = new Promise<void>((resolve) => {
       const hear = (_: string, text: string) => {
         if (text !== 'all') return;
@@ -326,48 +328,14 @@ export class World {
   }
 
   private async compare(model: Model): Promise<void> {
-    const processes = ['a', 'b', 'c', 'frozen', 'dead'] as const;
-    const seen = await this.eyes.see(this.key, processes.map((name) => String(executionKey(this.owner(name)))));
+    const seen = await this.eyes.see(this.key, PROCESSES.map((name) => String(executionKey(this.owner(name)))));
     for (const token of seen.holders.map((m) => m.token).sort((a, b) => a - b)) this.number(token);
-    const byId = <T extends { id: string }>(list: T[]) => list.sort((a, b) => (a.id < b.id ? -1 : 1));
-    const byName = <T extends { id: string; token: number }>(list: T[]) => list.sort((a, b) => a.token - b.token);
-    const names = (channels: string[]) => channels.map((text) => [...this.channels].find(([, known]) => known === text)?.[0] ?? text).sort();
-    const longest = Math.max(0, ...seen.holders.map(({ ends }) => ends));
-    const real = {
-      value: seen.value === '' ? undefined : seen.value.length === 16 && seen.fence ? { ours: Number(seen.value) - seen.fence } : { foreign: Number(seen.value) },
-      fence: seen.fence && this.number(seen.fence),
-      floor: seen.floor && this.tokens.filter((token) => token < seen.floor).length + 1,
-      holders: byName(seen.holders.map(({ id, token, living, given, ttl, limit, holds }) => ({ id, token: this.number(token), living, given, ttl, limit, holds }))),
-      lost: byName(seen.lost.map(({ id, token, reason, by }) => ({ id, token: this.number(token), reason, by: this.number(by) }))),
-      line: seen.line,
-      waits: byId([...seen.waits].map(([id, { channel, once, newest, owner }]) => ({ id, channel: names([channel])[0], once, newest, for: executionOf(owner) }))),
-      done: seen.done && { token: this.number(seen.done.token), by: executionOf(seen.done.owner), result: seen.done.result && JSON.parse(seen.done.result), over: seen.done.over },
-      newest: stillWaits(model, seen.newest),
-      silent: names(seen.silent),
-      marks: seen.marks,
-      index: seen.indexes.map((ids) => ids.sort()),
-      waiting: this.parked.map(({ id }) => id).sort(),
-      // Only a stranger may leave his own key without an end.
-      bare: seen.bare,
-    };
-    const expected = {
-      value: model.value,
-      fence: model.fence,
-      floor: model.floor ?? 0,
-      holders: byName(model.members.map(({ id, token, ranOut, given, ttl, limit, holds }) => ({ id, token, living: !ranOut, given, ttl, limit, holds }))),
-      lost: byName([...model.lost]),
-      line: model.line.map(({ id }) => id),
-      waits: byId([...model.line, ...model.members.filter(({ given }) => given)].map(stored)),
-      done: model.done && { ...model.done, result: model.done.result ?? '' },
-      newest: stillWaits(model, model.newest),
-      silent: [...model.silent].sort(),
-      marks: [],
-      index: processes.map((name) => [...(model.index.get(name) ?? [])].sort()),
-      waiting: this.parked.map(({ id }) => id).sort(),
-      bare: model.value && model.keyTtl === 'none' ? [this.key] : [],
-    };
-    assert.deepEqual(real, expected);
+    const nameOf = (text: string) => [...this.channels].find(([, known]) => known === text)?.[0] ?? text;
+    const below = (floor: number) => this.tokens.filter((token) => token < floor).length;
+    const real = { ...inRedis(seen, model, { nameOf, below, number: this.number }), waiting: this.parked.map(({ id }) => id).sort() };
+    assert.deepEqual(real, { ...inModel(model, this.key), waiting: [...this.awaited.keys()].sort() });
     if (model.keyTtl === 'leases') {
+      const longest = Math.max(0, ...seen.holders.map(({ ends }) => ends));
       assert.ok(Math.abs(seen.keyEnds - longest) <= 2, `K ends at ${seen.keyEnds}, its longest lease at ${longest}`);
     }
   }
@@ -376,7 +344,7 @@ export class World {
   private async learnChannel(name: (typeof LIVE)[number]): Promise<void> {
     this.key = 'warm-up';
     await this.redis.set(this.key, 'foreign');
-    const parked = this.park({ id: name, channel: name, limit: 1, ttl: TTL, holds: [], once: false, newest: false }, 0);
+    const parked = this.park({ id: name, channel: name, limit: 1, ttl: TTL, holds: [], once: false, newest: false, settles: false }, 0);
     // Under its own name, once it listens.
     const channel = await until(async () => {
       const at = (await this.eyes.see(this.key, [])).waits.get(name)?.channel;
@@ -386,17 +354,4 @@ export class World {
     parked.abort.abort();
     await parked.result;
   }
-}
-
-const executionOf = (record: string) => (JSON.parse(record) as Owner).executionId;
-
-/** What stands of a waiter in Redis. Of one that was put out, who did that. */
-function stored({ id, channel, once, newest, away, out }: Waiter) {
-  if (out) return { id, channel: '^', once: false, newest: false, for: out };
-  return { id, channel: away ? '-' : channel, once, newest, for: id.split('-')[0] };
-}
-
-/** Who is the newest no longer is cleared away by the next script, and which that is depends on who is quicker. */
-function stillWaits({ line, members }: Model, id: string | undefined): string | undefined {
-  return line.some((w) => w.id === id) || members.some((m) => m.id === id && m.given) ? id : undefined;
 }
